@@ -76,7 +76,7 @@ class Rule:
         self.view = MetadataView()
         self._random = random.Random(1)
         self.quorum = LineQuorum(self.view)
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.sessions: Collection[BrokerId] = ()
         self.term = self.another()
         self._running: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class Rule:
         return ControllerContext(settings=SETTINGS, configs=TestConfigs(), random=self._random, sessions=sessions)
 
     def _probe(self, event: str, /, **fields: object) -> None:
-        self.told.append(event)
+        self.events.append(event)
 
     async def __aenter__(self) -> Rule:
         self._running = asyncio.create_task(self.term.run())

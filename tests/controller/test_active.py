@@ -34,7 +34,7 @@ class ChangingQuorum(LineQuorum):
         is_self = leader == SELF
         return Leadership(term=RaftTerm(term), leader=leader, address=address, is_self=is_self, is_ready=is_self)
 
-    async def tell(self, leader: BrokerId | None, term: int) -> None:
+    async def notify(self, leader: BrokerId | None, term: int) -> None:
         """Returns when all have done what they do about it."""
         self.term, self.lost = RaftTerm(term), leader != SELF
         self._now = self.led_by(leader, term)
@@ -49,9 +49,9 @@ class ChangingQuorum(LineQuorum):
             yield await self._news.get()
 
 
-def told_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
+def controllers_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
     """Whom the view names as the controller after each of these, one a term."""
-    told = []
+    seen = []
 
     async def main(loop: SimLoop) -> None:
         view = MetadataView()
@@ -69,21 +69,21 @@ def told_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
         )
         running = asyncio.create_task(active.run())
         for term, leader in enumerate(leaders, 1):
-            await quorum.tell(leader, term)
-            told.append(view.controller)
+            await quorum.notify(leader, term)
+            seen.append(view.controller)
             assert active.is_active == (leader == SELF)
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
 
     run(main)
-    return told
+    return seen
 
 
 def test_it_names_whoever_leads() -> None:
-    assert told_after(None, SELF, None, OTHER, SELF) == [None, SELF, None, OTHER, SELF]
+    assert controllers_after(None, SELF, None, OTHER, SELF) == [None, SELF, None, OTHER, SELF]
 
 
 def test_a_leader_that_was_paused_names_its_successor() -> None:
     """It hears of the other one first, and of its own end only by that (kill rounds: nobody, until the next change)."""
-    assert told_after(SELF, OTHER) == [SELF, OTHER]
+    assert controllers_after(SELF, OTHER) == [SELF, OTHER]

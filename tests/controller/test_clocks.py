@@ -46,7 +46,7 @@ def test_nobody_can_tell_who_is_right() -> None:
     assert reference(3) is None
 
 
-def test_the_largest_skews_are_told() -> None:
+def test_the_largest_skews_are_reported() -> None:
     clocks = QuorumClocks(FakeClock(), 7)
     hear(clocks, n1=0, n2=20, n3=-HOUR_MS)
     assert clocks.answer(ids(1, 2, 3), LIMIT_MS).skews == ((3, -HOUR_MS), (2, 20), (1, 0))

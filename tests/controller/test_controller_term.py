@@ -29,7 +29,7 @@ from .kit import CLUSTER, Rule
 NODE = BrokerId(1)
 
 
-def tell(story: Callable[[Rule], Awaitable[None]]) -> None:
+def run_story(story: Callable[[Rule], Awaitable[None]]) -> None:
     async def main(loop: SimLoop) -> None:
         async with Rule() as rule:
             await story(rule)
@@ -69,9 +69,9 @@ def test_the_first_term_bootstraps_and_takes_over() -> None:
     async def story(rule: Rule) -> None:
         await join(rule)
         assert rule.view.image.cluster_id == CLUSTER
-        assert rule.told == ["controller_active"]
+        assert rule.events == ["controller_active"]
 
-    tell(story)
+    run_story(story)
 
 
 def test_batches_joined_are_the_batch_of_all_their_records() -> None:
@@ -99,7 +99,7 @@ def test_under_load_decisions_share_commands_of_the_quorum() -> None:
         assert len(rule.view.image.topics) == 100
         assert len(rule.quorum.commands) - before < 10
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_refusal_waits_for_what_it_rests_on() -> None:
@@ -116,7 +116,7 @@ def test_a_refusal_waits_for_what_it_rests_on() -> None:
         assert (await first)[0].error is None
         assert (await second)[0].error is not None
 
-    tell(story)
+    run_story(story)
 
 
 def test_answers_keep_the_order_of_the_decisions() -> None:
@@ -130,7 +130,7 @@ def test_answers_keep_the_order_of_the_decisions() -> None:
         rule.quorum.release()
         await asyncio.gather(made, beaten)
 
-    tell(story)
+    run_story(story)
 
 
 def test_nothing_is_decided_ahead_of_a_registration() -> None:
@@ -146,7 +146,7 @@ def test_nothing_is_decided_ahead_of_a_registration() -> None:
         await asyncio.gather(coming, after)
         assert rule.view.image.brokers[BrokerId(3)].epoch == len(rule.quorum.commands) - 1
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_lost_leadership_is_told_to_all_who_wait() -> None:
@@ -168,7 +168,7 @@ def test_a_lost_leadership_is_told_to_all_who_wait() -> None:
         with pytest.raises(NotControllerError):
             await rule.term.ask(topic("v"))
 
-    tell(story)
+    run_story(story)
 
 
 def test_nothing_is_decided_in_another_term() -> None:
@@ -183,7 +183,7 @@ def test_nothing_is_decided_in_another_term() -> None:
         assert isinstance(await rule.ended(), NotControllerError)
         assert len(rule.quorum.commands) == commands
 
-    tell(story)
+    run_story(story)
 
 
 def test_silence_ends_a_session_and_a_heartbeat_renews_it() -> None:
@@ -198,7 +198,7 @@ def test_silence_ends_a_session_and_a_heartbeat_renews_it() -> None:
         await rule.term.ask(heartbeat(rule))
         assert not rule.view.image.brokers[NODE].fenced
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_node_whose_image_is_older_than_its_session_is_fenced() -> None:
@@ -216,11 +216,11 @@ def test_a_node_whose_image_is_older_than_its_session_is_fenced() -> None:
         assert rule.view.image.brokers[NODE].fenced
         assert not (await rule.term.ask(heartbeat(rule))).fenced
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_heartbeat_that_waits_beside_the_end_of_its_session_counts() -> None:
-    """The old session is over while the heartbeat waits for commits before it: the node lives."""
+    """The old session has expired while the heartbeat waits for commits before it: the node lives."""
 
     async def story(rule: Rule) -> None:
         await join(rule)
@@ -235,10 +235,10 @@ def test_a_heartbeat_that_waits_beside_the_end_of_its_session_counts() -> None:
         await asyncio.sleep(1)
         assert not rule.view.image.brokers[NODE].fenced
 
-    tell(story)
+    run_story(story)
 
 
-def test_whoever_takes_over_starts_the_sessions_anew() -> None:
+def test_whoever_takes_over_starts_the_sessions_again() -> None:
     async def story(rule: Rule) -> None:
         await join(rule, 1, 2)
         await rule.term.ask(FenceBroker(broker_id=BrokerId(2), broker_epoch=rule.view.image.brokers[BrokerId(2)].epoch))
@@ -249,7 +249,7 @@ def test_whoever_takes_over_starts_the_sessions_anew() -> None:
         ruling.cancel()
         await asyncio.wait([ruling])
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_refused_command_ends_nothing() -> None:
@@ -259,7 +259,7 @@ def test_a_refused_command_ends_nothing() -> None:
             await rule.term.ask(FenceBroker(broker_id=NODE, broker_epoch=BrokerEpoch(99)))
         assert (await rule.term.ask(topic("t")))[0].error is None
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_full_queue_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_a_full_queue_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         rule.quorum.release()
         await asyncio.gather(*blocked)
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_command_of_a_caller_that_has_gone_is_not_decided() -> None:
@@ -299,4 +299,4 @@ def test_the_command_of_a_caller_that_has_gone_is_not_decided() -> None:
         await rule.term.ask(topic("last"))
         assert rule.view.image.topic_named("gone") is None
 
-    tell(story)
+    run_story(story)

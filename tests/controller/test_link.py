@@ -113,7 +113,7 @@ class Deposed:
         raise NotControllerError("the leadership of the quorum has been lost")
 
 
-def tell(
+def run_story(
     network: ScriptedNetwork,
     story: Callable[[ControllerLink, MetadataView], Awaitable[None]],
     *,
@@ -146,7 +146,7 @@ def test_whom_the_view_knows_is_asked_first() -> None:
         assert await link.create_internal_topic("t") == bytes(16)
         assert network.asked == [("b:1", "CreateInternalTopic")]
 
-    tell(network, story)
+    run_story(network, story)
 
 
 def test_whom_others_name_is_asked_next() -> None:
@@ -158,7 +158,7 @@ def test_whom_others_name_is_asked_next() -> None:
         await link.create_internal_topic("t")
         assert [address for address, _ in network.asked][2:] == ["c:1"]  # remembered
 
-    tell(network, story)
+    run_story(network, story)
 
 
 def test_a_node_without_a_vote_tells_who_answered() -> None:
@@ -176,7 +176,7 @@ def test_a_node_without_a_vote_tells_who_answered() -> None:
             await link.create_internal_topic("t", timeout_s=1)
         assert view.controller is None
 
-    tell(network, story)
+    run_story(network, story)
 
 
 def test_a_voter_is_told_by_the_quorum_alone() -> None:
@@ -186,7 +186,7 @@ def test_a_voter_is_told_by_the_quorum_alone() -> None:
         await link.create_internal_topic("t")
         assert view.controller is None
 
-    tell(network, story, active=Deposed())
+    run_story(network, story, active=Deposed())
 
 
 def test_a_voter_that_hears_no_leader_knows_whom_it_meets() -> None:
@@ -199,7 +199,7 @@ def test_a_voter_that_hears_no_leader_knows_whom_it_meets() -> None:
 
     active = Deposed()
     active.knows_leader = False
-    tell(network, story, active=active)
+    run_story(network, story, active=active)
 
 
 def test_while_there_is_none_all_are_asked_again_until_the_time_is_over() -> None:
@@ -211,7 +211,7 @@ def test_while_there_is_none_all_are_asked_again_until_the_time_is_over() -> Non
         rounds = len(network.asked) // 2
         assert 5 < rounds < 40
 
-    tell(network, story)
+    run_story(network, story)
 
 
 def test_the_own_controller_that_refuses_at_once_is_asked_once_a_round() -> None:
@@ -223,7 +223,7 @@ def test_the_own_controller_that_refuses_at_once_is_asked_once_a_round() -> None
             await link.create_internal_topic("t", timeout_s=3)
         assert 5 < own.asked <= len(network.asked) // 2 + 1
 
-    tell(network, story, active=own)
+    run_story(network, story, active=own)
 
 
 def test_errors_of_the_decision_are_not_repeated() -> None:
@@ -237,7 +237,7 @@ def test_errors_of_the_decision_are_not_repeated() -> None:
             await link.create_internal_topic("t")
         assert len(network.asked) == 1
 
-    tell(network, story)
+    run_story(network, story)
 
 
 @pytest.mark.parametrize("error", [GONE, to_rpc(OutcomeUnknownError("lost")), to_rpc(ThrottledError("full"))])
@@ -254,7 +254,7 @@ def test_what_does_no_harm_is_repeated(error: RpcError) -> None:
         await link.create_internal_topic("t")
         assert len(calls) == 2
 
-    tell(ScriptedNetwork(a=fails_once), story)
+    run_story(ScriptedNetwork(a=fails_once), story)
 
 
 def test_nothing_is_asked_for_before_the_registration() -> None:
@@ -265,7 +265,7 @@ def test_nothing_is_asked_for_before_the_registration() -> None:
             await link.allocate_producer_ids()
         assert network.asked == []
 
-    tell(network, story)
+    run_story(network, story)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_isr_changes_tell_refused_from_unknown(error: RpcError, told: type[Excep
         with pytest.raises(told):
             await link.alter_partition([], timeout_s=2)
 
-    tell(ScriptedNetwork(a=fails), story)
+    run_story(ScriptedNetwork(a=fails), story)
 
 
 class TestForward:
@@ -310,7 +310,7 @@ class TestForward:
                 assert await link.forward(self.METHOD, b"x", 5) == b"done"
             assert waited == [7]
 
-        tell(ScriptedNetwork(a=answers), story)
+        run_story(ScriptedNetwork(a=answers), story)
 
     def test_a_dead_controller_is_passed_over_before_anything_is_sent(self) -> None:
         network = ScriptedNetwork(a=gone, b=topic_made)
@@ -320,7 +320,7 @@ class TestForward:
             assert await link.forward(self.METHOD, b"x", 5) == b"to x"
             assert ("a:1", "Forward") not in network.asked
 
-        tell(network, story)
+        run_story(network, story)
 
     def test_a_controller_that_dies_with_the_call_leaves_the_outcome_unknown(self) -> None:
         def dies(method: str, request: bytes) -> bytes:
@@ -335,13 +335,13 @@ class TestForward:
                 await link.forward(self.METHOD, b"x", 5)
             assert ("b:1", "Forward") not in network.asked
 
-        tell(network, story)
+        run_story(network, story)
 
     def test_who_is_no_controller_has_not_carried_it_out(self) -> None:
         async def story(link: ControllerLink, view: MetadataView) -> None:
             assert await link.forward(self.METHOD, b"x", 5) == b"to x"
 
-        tell(ScriptedNetwork(a=names("b:1"), b=topic_made), story)
+        run_story(ScriptedNetwork(a=names("b:1"), b=topic_made), story)
 
     @pytest.mark.parametrize("timeout_s", [0.3, 5, 30])
     def test_a_client_is_told_while_it_still_listens(self, timeout_s: float) -> None:
@@ -350,7 +350,7 @@ class TestForward:
                 with pytest.raises(QuorumUnavailableError):
                     await link.forward(self.METHOD, b"x", timeout_s)
 
-        tell(ScriptedNetwork(a=gone), story)
+        run_story(ScriptedNetwork(a=gone), story)
 
 
 class TestCatchUp:
@@ -370,7 +370,7 @@ class TestCatchUp:
                 await link.catch_up(1)
             assert waited == [7]
 
-        tell(ScriptedNetwork(a=names("b:1"), b=self.at_seven), story)
+        run_story(ScriptedNetwork(a=names("b:1"), b=self.at_seven), story)
 
     @pytest.mark.parametrize(
         ("controller", "timeout_s", "waits_s"),
@@ -384,4 +384,4 @@ class TestCatchUp:
             await link.catch_up(timeout_s)
             assert waits_s - 0.1 < asyncio.get_running_loop().time() - before < waits_s + 0.6
 
-        tell(ScriptedNetwork(a=controller), story)
+        run_story(ScriptedNetwork(a=controller), story)

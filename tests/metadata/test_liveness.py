@@ -36,7 +36,7 @@ class TestHeartbeat:
         assert (response.caught_up, response.fenced) == (True, False)
         assert rig.broker(1).active
 
-    def test_it_makes_no_records_and_starts_the_session_anew(self) -> None:
+    def test_it_makes_no_records_and_starts_the_session_again(self) -> None:
         rig = Rig(settings=ControllerSettings(session_timeout_ms=1_234))
         rig.start(1)
         beat = BrokerHeartbeat(broker_id=BrokerId(1), broker_epoch=rig.epoch(1), applied_index=rig.image.index)

@@ -80,22 +80,22 @@ class Feed:
 
 
 def test_listeners_are_told_each_image_in_their_order_until_they_stop() -> None:
-    feed, told = Feed(), []
+    feed, seen = Feed(), []
 
     def listener(name: str) -> object:
-        def tell(image: MetadataImage, delta: MetadataDelta | None) -> None:
-            told.append((name, image.index, delta is None))
+        def listener(image: MetadataImage, delta: MetadataDelta | None) -> None:
+            seen.append((name, image.index, delta is None))
 
-        return feed.view.listen(tell)
+        return feed.view.listen(listener)
 
     stop = listener("a")
     listener("b")
     feed.make_topic()
-    assert told == [("a", 2, False), ("b", 2, False)]
+    assert seen == [("a", 2, False), ("b", 2, False)]
     assert callable(stop)
     stop()
     feed.view.machine.install(RaftIndex(9), feed.view.image)
-    assert told[2:] == [("b", 2, True)]
+    assert seen[2:] == [("b", 2, True)]
 
 
 async def test_waits_for_a_command_and_for_a_condition() -> None:
@@ -139,8 +139,8 @@ class TestNodeConfigs:
         self.feed = Feed()
         self.feed.register()
         self.configs = NodeConfigs({"node.id": "1", "log.segment.bytes": "2000000"}, NODE, self.feed.view)
-        self.told: list[Sequence[str] | None] = []
-        self.stop = self.configs.listen(self.told.append)
+        self.changes: list[Sequence[str] | None] = []
+        self.stop = self.configs.listen(self.changes.append)
 
     def test_a_topics_own_value_goes_before_the_nodes(self) -> None:
         self.feed.make_topic()
@@ -152,7 +152,7 @@ class TestNodeConfigs:
         assert self.configs.log_values("t").segment_bytes == 3_000_000
         self.feed.apply(RemoveTopicRecord(topic_id=TOPIC))
         assert self.configs.log_values("t").segment_bytes == 2_000_000
-        assert self.told == [["t"], ["t"]]
+        assert self.changes == [["t"], ["t"]]
 
     def test_a_topic_that_is_gone_leaves_nothing(self) -> None:
         """One without values of its own, too: a cluster may make and delete topics for years."""
@@ -172,7 +172,7 @@ class TestNodeConfigs:
         assert self.configs.node[setting] == 500
         self.feed.configure(ConfigTarget(ConfigTargetType.BROKER, "2"), setting.name, "7")
         assert self.configs.node[setting] == 500
-        assert self.told == [None, None]
+        assert self.changes == [None, None]
 
     def test_all_nodes_values_reach_the_topics(self) -> None:
         self.feed.make_topic()
@@ -182,11 +182,11 @@ class TestNodeConfigs:
         self.stop()
         self.feed.configure(ALL_BROKERS, "log.retention.bytes", None)
         assert self.configs.log_values("t").retention_bytes == -1
-        assert self.told == [None]
+        assert self.changes == [None]
 
     def test_a_snapshot_may_have_changed_anything(self) -> None:
         self.feed.view.machine.install(RaftIndex(9), self.feed.view.image)
-        assert self.told == [None]
+        assert self.changes == [None]
 
     def test_rules_of_the_controller(self) -> None:
         rules = self.configs

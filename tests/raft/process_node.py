@@ -140,7 +140,7 @@ def _handler(method: Callable[[Json], Awaitable[Json]]) -> UnaryHandler:
     return handle
 
 
-def _tell(event: str, /, **fields: object) -> None:
+def _print(event: str, /, **fields: object) -> None:
     known = " ".join(f"{name}={value}" for name, value in fields.items())
     print(f"{time.monotonic():.3f} {os.getpid()} {event} {known}", file=sys.stderr, flush=True)
 
@@ -156,7 +156,7 @@ async def serve(options: argparse.Namespace) -> None:
     fs = ForgetfulFileSystem() if options.forgetful else PosixFileSystem()
     workers = ThreadWorkers()
     network = GrpcNetwork(on_crash=_crash)
-    ports = Ports(fs=fs, network=network, clock=SystemClock(), random=system_random(), workers=workers, probe=_tell)
+    ports = Ports(fs=fs, network=network, clock=SystemClock(), random=system_random(), workers=workers, probe=_print)
     voters = parse_voters(options.voters)
     node_id = BrokerId(options.node_id)
     me = voters.get(node_id)

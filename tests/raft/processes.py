@@ -98,13 +98,13 @@ class Cluster:
 
     async def kill(self, nodes: Iterable[int]) -> None:
         """kill -9, all at once; back when they are gone."""
-        doomed = {node: self._processes.pop(node) for node in nodes}
-        for node, process in doomed.items():
+        stopped = {node: self._processes.pop(node) for node in nodes}
+        for node, process in stopped.items():
             if process.returncode is None:
                 process.kill()
             else:
                 self.crashes.append(f"node {node} ended by itself with status {process.returncode}")
-        for process in doomed.values():
+        for process in stopped.values():
             await process.wait()
 
     def pause(self, node: int) -> None:

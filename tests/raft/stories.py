@@ -15,7 +15,7 @@ from .kit import Cluster
 Story = Callable[[Cluster], Awaitable[None]]
 
 
-def tell(story: Story, *, size: int = 3, seed: int = 1, **settings: Any) -> None:
+def run_story(story: Story, *, size: int = 3, seed: int = 1, **settings: Any) -> None:
     """Run a story on a cluster that has been started."""
 
     async def main(loop: SimLoop) -> None:

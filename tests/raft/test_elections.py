@@ -11,14 +11,14 @@ from streamlog.raft.core.library import RaftRole
 
 from .kit import Cluster
 from .our_lab import OurLab
-from .stories import now, tell
+from .stories import now, run_story
 
 MOMENT_S = 0.1
 """settings.leader_lost_backoff_ms"""
 
 
 def orphans() -> OurLab:
-    """Three followers with equal logs whose leader is gone for good."""
+    """Three followers with equal logs whose leader is gone permanently."""
     lab = OurLab(4)
     lab.elect(4)
     lab.run(2)
@@ -87,7 +87,7 @@ def test_who_was_refused_does_not_go_first() -> None:
     lab = OurLab(3)
     lab.elect(2)
     lab.run(2)
-    lab.partition([2], [3])  # the leader dies, and 1 hears of it later
+    lab.partition([2], [3])  # the leader fails, and 1 notices it later
     ask(lab, 3)
     lab.flush()
     assert not lab.leads(3)
@@ -132,5 +132,5 @@ def fail_over_s(seed: int, idle_s: float) -> float:
         await cluster.put("k=1")
         took.append(now(cluster) - died)
 
-    tell(story, seed=seed)
+    run_story(story, seed=seed)
     return took[0]

@@ -24,7 +24,7 @@ from .hostile import DIRECTORY as FORGED
 from .hostile import STRANGER, forge, impossible_messages, strangers_messages
 from .kit import DIRECTORY, PORT, Cluster, voters
 from .our_lab import OurLab
-from .stories import tell
+from .stories import run_story
 
 SEED = random.Random(17)
 
@@ -156,7 +156,7 @@ def test_forged_streams_end_and_are_named_once() -> None:
         assert len(named) == len(set(named))
         assert all(line["address"] for line in dropped)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_term_that_an_older_release_has_taken_is_refused_at_the_start() -> None:

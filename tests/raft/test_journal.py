@@ -195,7 +195,7 @@ def test_a_failed_sync_is_final() -> None:
     assert journal.durable_index == 20
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     machine = make_machine()
     journal = create(machine)
     machine.disk.faults.capacity_bytes = machine.disk.used_bytes()

@@ -256,7 +256,7 @@ def test_random_changes_with_crashes_at_any_write(seed: int) -> None:
     machine.close()
 
 
-def test_a_journal_left_by_a_failed_sync_is_written_anew() -> None:
+def test_a_journal_left_by_a_failed_sync_is_written_again() -> None:
     """The cache shows what the disk lost, and the next sync of that file would say OK."""
     machine = make_machine()
     journal = filled(machine, last=5)
@@ -270,7 +270,7 @@ def test_a_journal_left_by_a_failed_sync_is_written_anew() -> None:
     assert reopen(machine).last.index == 6
 
 
-def test_a_seal_whose_sync_failed_is_written_anew() -> None:
+def test_a_seal_whose_sync_failed_is_written_again() -> None:
     """Seed 3569 of the transactions: what came behind it said that the seal was durable, and the next power cut made
     damage of a journal that was sound.
     """

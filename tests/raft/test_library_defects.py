@@ -1,7 +1,7 @@
 """Each defect of PySyncObj 0.3.17 that the hardening answers: shown by the untouched library, not by ours.
 
 Every test runs twice: the untouched library must show the defect (else the test proves nothing, or a new release has
-mended it, and the hardening can go), and the hardened core must not. Line numbers are of pysyncobj/syncobj.py 0.3.17.
+fixed it, and the hardening can go), and the hardened core must not. Line numbers are of pysyncobj/syncobj.py 0.3.17.
 """
 
 from __future__ import annotations
@@ -197,9 +197,9 @@ def test_t13_a_snapshot_forgets_who_waits(kind: type[Lab], shows: bool) -> None:
     if isinstance(lab, PlainLab):
         lab.elect(1)
         lab.partition([3], [1, 2])
-        index, told = lab.log(1)[-1][0] + 1, []
+        index, seen = lab.log(1)[-1][0] + 1, []
         waiting = collections.defaultdict(list)
-        waiting[index].append((1, lambda result, reason: told.append(reason)))  # what line 1061 leaves behind
+        waiting[index].append((1, lambda result, reason: seen.append(reason)))  # what line 1061 leaves behind
         lab.set(3, "commandsWaitingCommit", waiting)
         for number in range(10):
             lab.submit(1, f"x{number}")
@@ -210,7 +210,7 @@ def test_t13_a_snapshot_forgets_who_waits(kind: type[Lab], shows: bool) -> None:
         lab.set(1, "raftNextIndex", {**lab.get(1, "raftNextIndex"), LabNode("3"): index})
         lab.run(6)
         assert len(lab.state(3)) == 10
-        assert (not told) is shows
+        assert (not seen) is shows
         return
     deposed_with_a_command(lab)
     lab.run(3)

@@ -20,7 +20,7 @@ from streamlog.raft.node import RaftNode
 from streamlog.raft.port import Leadership, Quorum
 
 from .kit import Cluster, Member
-from .stories import now, tell
+from .stories import now, run_story
 
 
 def test_the_node_has_all_of_the_port() -> None:
@@ -40,7 +40,7 @@ def test_commands_reach_every_member(size: int) -> None:
         assert {member.machine.digest for member in cluster.members()} == {cluster.members()[0].machine.digest}
         assert all(member.machine.count == 20 for member in cluster.members())
 
-    tell(story, size=size)
+    run_story(story, size=size)
 
 
 def test_commands_in_flight_share_syncs() -> None:
@@ -52,7 +52,7 @@ def test_commands_in_flight_share_syncs() -> None:
         assert indexes == list(range(indexes[0], indexes[0] + 64))
         assert cluster.host(leader.node_id).disk.stats.syncs - before < 8
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_follower_names_the_leader() -> None:
@@ -66,7 +66,7 @@ def test_a_follower_names_the_leader() -> None:
                 await cluster.call(follower, request)
             assert caught.value.details == {"leader": leader.node_id, "address": f"n{leader.node_id}:9092"}
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_retried_command_is_applied_once() -> None:
@@ -81,7 +81,7 @@ def test_a_retried_command_is_applied_once() -> None:
         third = await cluster.put("k=1", client_id="c", sequence=7)
         assert (third.index, third.repeated) == (first.index, True)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_retried_command_is_applied_once_over_a_snapshot() -> None:
@@ -99,7 +99,7 @@ def test_a_retried_command_is_applied_once_over_a_snapshot() -> None:
         assert len(cluster.members()) == 3
         assert all(member.machine.installed for member in cluster.members())
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_sequence_that_is_too_old_is_refused() -> None:
@@ -110,7 +110,7 @@ def test_a_sequence_that_is_too_old_is_refused() -> None:
         with pytest.raises(OutcomeUnknownError, match="too old"):
             await cluster.call(leader, leader.raft.propose(b"k=1", client_id="c", sequence=10))
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_cannot_be_is_refused_at_once(
         with pytest.raises(error):
             await cluster.call(leader, leader.raft.propose(command, client_id=client_id, sequence=sequence))
 
-    tell(story, command_bytes_max=1000)
+    run_story(story, command_bytes_max=1000)
 
 
 def test_too_many_commands_are_refused_by_name() -> None:
@@ -143,7 +143,7 @@ def test_too_many_commands_are_refused_by_name() -> None:
         await cluster.put("k=3")
         assert leader.machine.count == 9
 
-    tell(story, proposals_max=8)
+    run_story(story, proposals_max=8)
 
 
 def test_a_leader_that_is_cut_off_tells_who_waits() -> None:
@@ -161,7 +161,7 @@ def test_a_leader_that_is_cut_off_tells_who_waits() -> None:
         assert now(cluster) - begin < cluster.settings.patience_max_ms / 1000 + 0.1
         await cluster.wait_for_leader(other_than=leader.node_id)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_cancelled_proposal_leaves_nothing_behind() -> None:
@@ -175,7 +175,7 @@ def test_a_cancelled_proposal_leaves_nothing_behind() -> None:
         assert leader.raft._running.callers == 0
         await cluster.put("k=2")
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -194,7 +194,7 @@ def test_fail_over(power: bool) -> None:
             cluster.start(leader.node_id)
             await asyncio.sleep(1)
 
-    tell(story)
+    run_story(story)
 
 
 def test_an_idle_quorum_keeps_its_leader_and_is_quiet() -> None:
@@ -209,7 +209,7 @@ def test_an_idle_quorum_keeps_its_leader_and_is_quiet() -> None:
         assert cluster.world.fabric.frames - frames < 60 * 16  # two peers: requests, answers, and a credit for each
         assert cluster.world.loop.steps - steps < 60 * 60
 
-    tell(story)
+    run_story(story)
 
 
 def test_silence_of_an_idle_leader_is_noticed() -> None:
@@ -221,7 +221,7 @@ def test_silence_of_an_idle_leader_is_noticed() -> None:
         await cluster.wait_for_leader(other_than=leader.node_id)
         assert now(cluster) - begin < 1.5
 
-    tell(story)
+    run_story(story)
 
 
 def test_leadership_is_watched() -> None:
@@ -249,7 +249,7 @@ def test_leadership_is_watched() -> None:
         assert all(a != b for a, b in itertools.pairwise(seen))
         assert all(leadership.is_self for leadership in seen if leadership.is_ready)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_leader_is_ready_when_it_has_what_was_committed_before() -> None:
@@ -261,7 +261,7 @@ def test_a_leader_is_ready_when_it_has_what_was_committed_before() -> None:
         leader = await cluster.wait_for_leader(other_than=old.node_id)
         assert leader.machine.values["k"] == "299"
 
-    tell(story, apply_entries_max=10)
+    run_story(story, apply_entries_max=10)
 
 
 def test_a_read_barrier_sees_what_was_acknowledged() -> None:
@@ -272,7 +272,7 @@ def test_a_read_barrier_sees_what_was_acknowledged() -> None:
             assert await cluster.call(leader, leader.raft.read_barrier()) >= applied.index
             assert leader.machine.values["k"] == str(number)
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_leadership_is_handed_over() -> None:
@@ -286,7 +286,7 @@ def test_the_leadership_is_handed_over() -> None:
         with pytest.raises(NotControllerError):
             await cluster.call(leader, leader.raft.transfer_leadership())
 
-    tell(story)
+    run_story(story)
 
 
 def test_before_and_after_its_life_a_node_refuses() -> None:
@@ -304,7 +304,7 @@ def test_before_and_after_its_life_a_node_refuses() -> None:
             await leader.raft.propose(b"k=2")
         await cluster.put("k=3")
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_node_that_stops_tells_who_waits() -> None:
@@ -317,7 +317,7 @@ def test_a_node_that_stops_tells_who_waits() -> None:
         with pytest.raises(OutcomeUnknownError, match="stopped"):
             await proposal
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_disk_that_fails_ends_the_node_and_not_the_quorum() -> None:
@@ -332,7 +332,7 @@ def test_a_disk_that_fails_ends_the_node_and_not_the_quorum() -> None:
         await cluster.put("k=2")
         assert len(cluster.members()) == 2
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])
@@ -343,7 +343,7 @@ def test_a_quorum_that_starts_elects_without_waiting_for_a_time_out(size: int) -
         await cluster.settle()
         assert {member.raft.leadership().term for member in cluster.members()} == {1}
 
-    tell(story, size=size)
+    run_story(story, size=size)
 
 
 def test_links_stay_when_the_leader_writes_down_the_directories() -> None:
@@ -354,4 +354,4 @@ def test_links_stay_when_the_leader_writes_down_the_directories() -> None:
         assert all(voter.directory_id for voter in leader.raft.voters())
         assert leader.runner.transport._links == links
 
-    tell(story)
+    run_story(story)

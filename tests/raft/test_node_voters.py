@@ -24,7 +24,7 @@ from streamlog.sim import run as run_simulation
 from streamlog.sim.world import World
 
 from .kit import Cluster, Member, voter, voters
-from .stories import tell
+from .stories import run_story
 
 # Voters.
 
@@ -49,7 +49,7 @@ def test_voters_are_added_and_removed() -> None:
         cluster.host(others[2]).crash()  # and two of three
         await cluster.put("k=32")
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("leader_id", [1, 2, 3])
@@ -80,7 +80,7 @@ def test_the_leader_is_removed_and_the_removal_is_acknowledged(leader_id: int) -
                 while BrokerId(leader_id) in member.raft._running.transport._wanted:  # noqa: ASYNC110  virtual time
                     await asyncio.sleep(0.1)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_dead_voter_is_replaced() -> None:
@@ -97,7 +97,7 @@ def test_a_dead_voter_is_replaced() -> None:
         cluster.host(another).power_cut()
         await cluster.put("k=2")
 
-    tell(story)
+    run_story(story)
 
 
 def test_changes_that_make_no_sense_are_refused() -> None:
@@ -115,7 +115,7 @@ def test_changes_that_make_no_sense_are_refused() -> None:
         with pytest.raises(NotControllerError):
             await cluster.call(follower, follower.raft.remove_voter(BrokerId(1)))
 
-    tell(story, catch_up_timeout_ms=500)
+    run_story(story, catch_up_timeout_ms=500)
 
 
 def test_a_voter_that_comes_back_elsewhere_is_dialled_there() -> None:
@@ -134,7 +134,7 @@ def test_a_voter_that_comes_back_elsewhere_is_dialled_there() -> None:
             await change
         assert leader.raft._running.transport._wanted[BrokerId(other)].address == f"n{other}:9092"
 
-    tell(story, catch_up_timeout_ms=300)
+    run_story(story, catch_up_timeout_ms=300)
 
 
 def test_one_change_at_a_time() -> None:
@@ -148,7 +148,7 @@ def test_one_change_at_a_time() -> None:
         with pytest.raises(QuorumUnavailableError):
             await change
 
-    tell(story, catch_up_timeout_ms=300)
+    run_story(story, catch_up_timeout_ms=300)
 
 
 def test_the_last_voter_stays() -> None:
@@ -157,7 +157,7 @@ def test_the_last_voter_stays() -> None:
         with pytest.raises(InvalidRequestError):
             await cluster.call(leader, leader.raft.remove_voter(BrokerId(1)))
 
-    tell(story, size=1)
+    run_story(story, size=1)
 
 
 def test_one_voter_grows_to_three() -> None:
@@ -172,7 +172,7 @@ def test_one_voter_grows_to_three() -> None:
         await cluster.put("k=6")
         assert (await cluster.wait_for_leader()).machine.count == 6
 
-    tell(story, size=1)
+    run_story(story, size=1)
 
 
 def test_a_standby_waits_in_silence() -> None:
@@ -183,7 +183,7 @@ def test_a_standby_waits_in_silence() -> None:
         assert cluster.member(4).raft.leadership().term == 0
         assert (await cluster.wait_for_leader()).raft.leadership().term == 1
 
-    tell(story)
+    run_story(story)
 
 
 # Snapshots.
@@ -207,7 +207,7 @@ def test_a_node_far_behind_is_sent_a_snapshot() -> None:
         await cluster.member(late).raft.wait_until_up()
         assert cluster.member(late).machine.values["k7"] == "7"
 
-    tell(story, snapshot_entries=40, snapshot_trailing_entries=5, snapshot_chunk_bytes=100)
+    run_story(story, snapshot_entries=40, snapshot_trailing_entries=5, snapshot_chunk_bytes=100)
 
 
 def test_the_journal_is_bounded() -> None:
@@ -219,7 +219,7 @@ def test_the_journal_is_bounded() -> None:
             assert len(member.core.log) < 120
             assert member.core.log.size_bytes < 40_000
 
-    tell(story, snapshot_entries=50, snapshot_trailing_entries=10)
+    run_story(story, snapshot_entries=50, snapshot_trailing_entries=10)
 
 
 def test_the_journal_is_bounded_while_commands_never_pause() -> None:
@@ -238,7 +238,7 @@ def test_the_journal_is_bounded_while_commands_never_pause() -> None:
         assert leader.machine.count == 1500
         assert longest < 700
 
-    tell(story, snapshot_entries=100, snapshot_trailing_entries=10)
+    run_story(story, snapshot_entries=100, snapshot_trailing_entries=10)
 
 
 def test_the_probe_is_told_what_happens() -> None:
@@ -251,7 +251,7 @@ def test_the_probe_is_told_what_happens() -> None:
         cluster.members()[0].raft.want_snapshot()
         await asyncio.sleep(0.5)
 
-    tell(story)
+    run_story(story)
     assert {"quorum_up", "became_leader", "leadership", "quorum_voters", "snapshot_taken"} <= set(events)
 
 
@@ -278,20 +278,20 @@ def test_a_voter_that_lost_its_disk_gets_its_vote_back(size: int) -> None:
         leader = await cluster.wait_for_leader()
         wiped = next(member.node_id for member in cluster.members() if member is not leader)
         lose_disk(cluster, wiped)
-        told: Counter[str] = Counter()
-        cluster.world.listeners.append(lambda host, event, fields: told.update([f"{host.name} {event}"]))
+        seen: Counter[str] = Counter()
+        cluster.world.listeners.append(lambda host, event, fields: seen.update([f"{host.name} {event}"]))
         cluster.start(wiped)
         async with asyncio.timeout(20):
-            while not told[f"n{wiped} own_vote_back"]:  # noqa: ASYNC110  in virtual time
+            while not seen[f"n{wiped} own_vote_back"]:  # noqa: ASYNC110  in virtual time
                 await asyncio.sleep(0.1)
-        assert told[f"n{wiped} own_vote_missing"] == 1
-        assert told[f"n{leader.node_id} vote_missing"] == 1
+        assert seen[f"n{wiped} own_vote_missing"] == 1
+        assert seen[f"n{leader.node_id} vote_missing"] == 1
         assert all(not member.raft.without_vote() for member in cluster.members())
         lost = next(member.node_id for member in cluster.members() if member.node_id not in (wiped, leader.node_id))
         cluster.host(lost).crash()
         await cluster.put("k=2")
 
-    tell(story, size=size)
+    run_story(story, size=size)
 
 
 def test_a_lost_disk_is_said_and_left_alone_where_it_is_not_to_be_replaced() -> None:
@@ -309,7 +309,7 @@ def test_a_lost_disk_is_said_and_left_alone_where_it_is_not_to_be_replaced() -> 
         await cluster.settle()
         assert all(not member.raft.without_vote() for member in cluster.members())
 
-    tell(story, auto_join=False)
+    run_story(story, auto_join=False)
 
 
 def lose_disk(cluster: Cluster, node_id: int) -> None:

@@ -55,7 +55,7 @@ def follow(cluster: Cluster, name: str, *node_ids: int) -> Follower:
     return cluster.world.host(name).start(lambda ports: Follower(name, ports, known))
 
 
-def tell(story: Callable[[Cluster], Awaitable[None]], *, seed: int = 1, **settings: Any) -> None:
+def run_story(story: Callable[[Cluster], Awaitable[None]], *, seed: int = 1, **settings: Any) -> None:
     async def main(loop: SimLoop) -> None:
         cluster = Cluster(World(loop, seed), 3, QuorumSettings(**settings))
         cluster.start()
@@ -88,10 +88,10 @@ def test_any_number_follow() -> None:
         await caught_up(cluster, *followers)
         assert all(len(f.machine.applied) >= 40 for f in followers)  # commands, not snapshots again and again
 
-    tell(story)
+    run_story(story)
 
 
-def test_a_repeated_command_is_not_told() -> None:
+def test_a_repeated_command_is_not_delivered() -> None:
     async def story(cluster: Cluster) -> None:
         follower = follow(cluster, "b")
         await cluster.put("k=0")
@@ -101,7 +101,7 @@ def test_a_repeated_command_is_not_told() -> None:
         await caught_up(cluster, follower)
         assert follower.machine.count == 2
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_index_moves_without_commands() -> None:
@@ -117,7 +117,7 @@ def test_the_index_moves_without_commands() -> None:
         await asyncio.wait_for(asyncio.wait([task]), 10)
         assert follower.machine.count == 1
 
-    tell(story)
+    run_story(story)
 
 
 def test_voters_die_and_the_observers_go_on() -> None:
@@ -133,7 +133,7 @@ def test_voters_die_and_the_observers_go_on() -> None:
             await asyncio.sleep(0.5)
         await caught_up(cluster, *followers)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_voter_that_is_behind_is_waited_for() -> None:
@@ -150,7 +150,7 @@ def test_a_voter_that_is_behind_is_waited_for() -> None:
         cluster.world.fabric.heal()
         await caught_up(cluster, follower)
 
-    tell(story)
+    run_story(story)
 
 
 def test_an_observer_that_is_too_far_behind_gets_a_snapshot() -> None:
@@ -166,7 +166,7 @@ def test_an_observer_that_is_too_far_behind_gets_a_snapshot() -> None:
         assert len(follower.machine.installed) >= 2
 
     assert WINDOW_BYTES + 40_000 < 60 * 2_000
-    tell(story, observer_buffer_bytes=20_000, observer_message_bytes=5_000)
+    run_story(story, observer_buffer_bytes=20_000, observer_message_bytes=5_000)
 
 
 def test_what_the_hub_keeps_is_bounded() -> None:
@@ -177,7 +177,7 @@ def test_what_the_hub_keeps_is_bounded() -> None:
             hub = member.raft._hub
             assert hub._bytes == sum(len(c) + observers.COMMAND_OVERHEAD_BYTES for _, c in hub._commands) <= 5_000
 
-    tell(story, observer_buffer_bytes=5_000)
+    run_story(story, observer_buffer_bytes=5_000)
 
 
 def test_messages_are_bounded_and_in_order() -> None:
@@ -200,7 +200,7 @@ def test_messages_are_bounded_and_in_order() -> None:
         for task in tasks:
             task.cancel()
 
-    tell(story, observer_message_bytes=200)
+    run_story(story, observer_message_bytes=200)
     pieces = [m for m in received[0] if isinstance(m, ObservedSnapshot)]
     news = [m for m in received[5] if isinstance(m, ObservedCommands)]
     assert len(pieces) > 5
@@ -221,7 +221,7 @@ def test_a_quiet_hub_says_that_it_lives() -> None:
         await asyncio.sleep(60)
         assert len(follower.machine.installed) == installed  # the same stream all the time
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_silent_voter_is_left() -> None:
@@ -238,7 +238,7 @@ def test_a_silent_voter_is_left() -> None:
         async with asyncio.timeout(60):
             await until_at(follower, leader.raft.applied_index)
 
-    tell(story)
+    run_story(story)
 
 
 def test_whoever_it_knew_may_be_replaced_in_time() -> None:
@@ -261,7 +261,7 @@ def test_whoever_it_knew_may_be_replaced_in_time() -> None:
         await caught_up(cluster, follower)
         assert [voter.node_id for voter in follower.observer.voters] == [4, 5, 6]
 
-    tell(story)
+    run_story(story)
 
 
 def test_an_observer_of_another_cluster_is_refused() -> None:
@@ -281,11 +281,11 @@ def test_an_observer_of_another_cluster_is_refused() -> None:
             task.result()
         assert caught.value.status is Status.FAILED_PRECONDITION
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_voter_that_was_voted_out_is_left() -> None:
-    """It lives on, and hears nothing any more: its keepalives would hold the observer at an old state for good."""
+    """It lives on, and hears nothing any more: its keepalives would hold the observer at an old state permanently."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.put("k=0")
@@ -293,14 +293,14 @@ def test_a_voter_that_was_voted_out_is_left() -> None:
         out = next(member.node_id for member in cluster.members() if member is not leader)
         follower = follow(cluster, "b", out)
         await caught_up(cluster, follower)
-        told = watch(cluster)
+        seen = watch(cluster)
         await cluster.call(leader, leader.raft.remove_voter(BrokerId(out)))
         await cluster.put("k=1")
         assert cluster.host(out).alive
         await caught_up(cluster, follower)
-        assert told["observer_stream_lost"] == told["observer_stream_found"] == 1
+        assert seen["observer_stream_lost"] == seen["observer_stream_found"] == 1
 
-    tell(story)
+    run_story(story)
 
 
 def test_nobody_follows_a_voter_that_hears_no_leader() -> None:
@@ -310,18 +310,18 @@ def test_nobody_follows_a_voter_that_hears_no_leader() -> None:
         await cluster.put("k=0")
         follower = follow(cluster, "b")
         await caught_up(cluster, follower)
-        told = watch(cluster)
+        seen = watch(cluster)
         for gone in (1, 2):
             cluster.host(gone).crash()
         await asyncio.sleep(40)
         assert follower.observer.received_voters is None
-        assert told["observer_stream_lost"] == 1
+        assert seen["observer_stream_lost"] == 1
         cluster.start(1, 2)
         await cluster.put("k=1")
         await caught_up(cluster, follower)
-        assert told["observer_stream_found"] == 1
+        assert seen["observer_stream_found"] == 1
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_source_that_says_that_it_hears_nothing_is_left() -> None:
@@ -333,6 +333,6 @@ def test_a_source_that_says_that_it_hears_nothing_is_left() -> None:
 
 def watch(cluster: Cluster) -> Counter[str]:
     """What is said from now on, by event."""
-    told: Counter[str] = Counter()
-    cluster.world.listeners.append(lambda host, event, fields: told.update([event]))
-    return told
+    seen: Counter[str] = Counter()
+    cluster.world.listeners.append(lambda host, event, fields: seen.update([event]))
+    return seen

@@ -62,7 +62,7 @@ def test_3_4_a_candidate_follows_a_leader_of_its_term() -> None:
     assert (lab.core(1).role, lab.core(1).leader_id) == (RaftRole.FOLLOWER, 2)
 
 
-def test_3_4_a_higher_term_deposes_a_lower_one_is_told() -> None:
+def test_3_4_a_higher_term_deposes_a_lower_one_is_reported() -> None:
     lab = OurLab(3)
     lead(lab, 1, 3)
     lab.hand(2, 1, AppendReply(term=RaftTerm(7), round=1, matched=False, next_index=RaftIndex(1)))

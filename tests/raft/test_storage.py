@@ -91,7 +91,7 @@ def test_a_first_start() -> None:
 
 @pytest.mark.parametrize("changes", range(1, 30))
 def test_a_first_start_that_is_cut_short(changes: int) -> None:
-    """At each change of the disk: the next start begins anew, or goes on, and never refuses."""
+    """At each change of the disk: the next start starts again, or goes on, and never refuses."""
     machine = Machine(changes)
     machine.cut_after(changes)
     try:
@@ -262,7 +262,7 @@ def test_a_damaged_snapshot_names_its_position() -> None:
     assert error.position > 6
 
 
-def test_a_disk_that_cannot_be_read_is_told() -> None:
+def test_a_disk_that_cannot_be_read_is_reported() -> None:
     machine = used()
     machine.disk.faults.read_errors = 1
     with pytest.raises(StorageError, match="/data/quorum"):
@@ -329,7 +329,7 @@ def test_blocks_that_are_missing_are_noticed() -> None:
             snapshot_file.decode(data, "/s", "")
 
 
-def test_a_framed_file_of_a_newer_version_is_told() -> None:
+def test_a_framed_file_of_a_newer_version_is_reported() -> None:
     machine = Machine()
     file = machine.fs.open("/f", create=True)
     data = bytearray(framed_file.frame(b"TEST", b"payload"))

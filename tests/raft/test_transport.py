@@ -77,7 +77,7 @@ class Lines:
         return end
 
 
-def tell(story: Callable[[Lines], Awaitable[None]], seed: int = 1) -> None:
+def run_story(story: Callable[[Lines], Awaitable[None]], seed: int = 1) -> None:
     async def main(loop: SimLoop) -> None:
         world = World(loop, seed)
         await story(Lines(world))
@@ -97,7 +97,7 @@ def test_one_stream_for_each_pair_both_ways_and_in_order() -> None:
         await asyncio.sleep(1)
         assert one.received_terms == two.received_terms == list(range(1, 200))
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_greater_id_dials() -> None:
@@ -107,7 +107,7 @@ def test_the_greater_id_dials() -> None:
         await asyncio.sleep(0.3)
         assert lines.world.fabric.connections[0].client_host == "n2"
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_smaller_id_dials_where_the_greater_does_not_know_of_it() -> None:
@@ -121,7 +121,7 @@ def test_the_smaller_id_dials_where_the_greater_does_not_know_of_it() -> None:
         await asyncio.sleep(0.2)
         assert one.received_terms == [7]
 
-    tell(story)
+    run_story(story)
 
 
 def test_nothing_is_replayed_after_a_break() -> None:
@@ -141,7 +141,7 @@ def test_nothing_is_replayed_after_a_break() -> None:
         assert two.received_terms == [5]
         assert two.events == ["up 1", "down 1", "up 1"]
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_peer_that_came_back_takes_the_place_of_its_ghost() -> None:
@@ -160,7 +160,7 @@ def test_a_peer_that_came_back_takes_the_place_of_its_ghost() -> None:
         await asyncio.sleep(0.2)
         assert two.received_terms == [9]
 
-    tell(story)
+    run_story(story)
 
 
 def test_twins_that_both_sides_dialled_settle_on_one() -> None:
@@ -177,21 +177,21 @@ def test_twins_that_both_sides_dialled_settle_on_one() -> None:
             await asyncio.sleep(0.5)
             assert (two.received_terms, one.received_terms) == ([1], [2])
 
-        tell(story, seed)
+        run_story(story, seed)
 
 
 def test_another_cluster_is_refused_and_told() -> None:
-    told: list[dict[str, object]] = []
+    seen: list[dict[str, object]] = []
 
     async def story(lines: Lines) -> None:
-        lines.world.listeners.append(lambda host, event, fields: told.append({"host": host.name, **fields}))
+        lines.world.listeners.append(lambda host, event, fields: seen.append({"host": host.name, **fields}))
         one = lines.start(1, knows=(2,))
         two = lines.start(2, knows=(1,), cluster_id="another")
         await asyncio.sleep(1)
         assert (one.events, two.events) == ([], [])
 
-    tell(story)
-    assert any(entry["host"] == "n2" and "cluster" in str(entry["reason"]) for entry in told)
+    run_story(story)
+    assert any(entry["host"] == "n2" and "cluster" in str(entry["reason"]) for entry in seen)
 
 
 def test_a_node_with_this_nodes_id_is_refused() -> None:
@@ -213,7 +213,7 @@ def test_a_node_with_this_nodes_id_is_refused() -> None:
         assert error.status is Status.FAILED_PRECONDITION
         assert "have the id 1" in error.message
 
-    tell(story)
+    run_story(story)
 
 
 def test_what_is_no_message_ends_the_link() -> None:
@@ -233,7 +233,7 @@ def test_what_is_no_message_ends_the_link() -> None:
         await asyncio.wait([lines.world.host("client").spawn(dial())])
         assert one.events == ["up 9", "down 9"]
 
-    tell(story)
+    run_story(story)
 
 
 def test_who_says_nothing_is_let_go() -> None:
@@ -249,7 +249,7 @@ def test_who_says_nothing_is_let_go() -> None:
         await asyncio.wait([lines.world.host("client").spawn(dial())])
         assert one.events == []
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_peer_that_does_not_take_what_it_is_sent_loses_its_link() -> None:
@@ -273,7 +273,7 @@ def test_a_peer_that_does_not_take_what_it_is_sent_loses_its_link() -> None:
         await asyncio.sleep(0.05)
         assert one.events[:2] == ["up 2", "down 2"]
 
-    tell(story)
+    run_story(story)
 
 
 def test_only_so_many_links() -> None:
@@ -284,7 +284,7 @@ def test_only_so_many_links() -> None:
         await asyncio.sleep(1)
         assert len([event for event in one.events if event.startswith("up")]) == 2
 
-    tell(story)
+    run_story(story)
 
 
 def test_nobody_is_dialled_any_more_who_is_not_wanted() -> None:
@@ -298,4 +298,4 @@ def test_nobody_is_dialled_any_more_who_is_not_wanted() -> None:
         await asyncio.sleep(2)
         assert one.events == ["up 2", "down 2"]
 
-    tell(story)
+    run_story(story)

@@ -7,7 +7,7 @@ from streamlog.raft.protocol.entries import FIRST_ENTRY, NO_OP, LogEntry
 
 from .simulation.truth import Promise, Truth
 
-TOLD = Promise(term=1, vote=None, index=3, index_term=1)
+REPORTED = Promise(term=1, vote=None, index=3, index_term=1)
 
 
 def log(end: int) -> list[LogEntry]:
@@ -18,7 +18,7 @@ def test_a_node_that_its_disk_has_stopped_has_what_it_told_of() -> None:
     """Seed 5189: it counted for the majority of an entry, and had failed when the leader applied that."""
     truth = Truth(lambda node, index: True)
     assert truth.durable_index_of("n1") == 0
-    truth.told("n1", TOLD)
+    truth.reported("n1", REPORTED)
     assert truth.durable_index_of("n1") == 3
     truth.went_down("n1")
     assert truth.durable_index_of("n1") == 3
@@ -26,11 +26,11 @@ def test_a_node_that_its_disk_has_stopped_has_what_it_told_of() -> None:
 
 def test_a_node_that_its_disk_has_stopped_must_have_it_when_it_comes_back() -> None:
     truth = Truth(lambda node, index: True)
-    truth.told("n1", TOLD)
+    truth.reported("n1", REPORTED)
     truth.went_down("n1")
     truth.came_up("n1", 1, None, log(4))
     assert truth.problems == []
-    truth.told("n1", TOLD)
+    truth.reported("n1", REPORTED)
     truth.went_down("n1")
     truth.came_up("n1", 1, None, log(3))
     assert truth.problems == ["n1 had entry 3 durably, and came back with 2"]

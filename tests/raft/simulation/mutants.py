@@ -323,7 +323,7 @@ def answers_before_commit() -> Any:
     return patched(Library, "take_commands", mutant)
 
 
-def callers_are_not_told() -> Any:
+def callers_are_not_answered() -> Any:
     """A leader that steps down forgets who waits (T15b)."""
     return patched(Proposals, "end_term", lambda self: self._raft.waiting.clear())
 
@@ -411,7 +411,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         reads_before_the_own_entry,
         reads_before_applied,
         answers_before_commit,
-        callers_are_not_told,
+        callers_are_not_answered,
         changes_overlap,
         changes_before_the_own_entry,
         voters_in_effect_when_committed,

@@ -1,4 +1,4 @@
-"""The nemesis: strikes the faults of a plan, each at its time, and mends them."""
+"""The nemesis: strikes the faults of a plan, each at its time, and heals them."""
 
 from __future__ import annotations
 

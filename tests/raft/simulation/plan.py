@@ -1,7 +1,7 @@
 """What a seed does, as data: the settings of its cluster and the faults, with their times.
 
 Made before the run from streams of randomness of its own, so that a fault can be left out without throwing the dice of
-the others anew.
+the others again.
 """
 
 from __future__ import annotations

@@ -81,12 +81,12 @@ class Rules:
         def overheard(peer: BrokerId, message: Message) -> None:
             match message:
                 case VoteRequest(term=term):
-                    self.truth.told(host, Promise(term, member.node_id, 0, 0))
+                    self.truth.reported(host, Promise(term, member.node_id, 0, 0))
                 case VoteReply(term=term, granted=True):
-                    self.truth.told(host, Promise(term, peer, 0, 0))
+                    self.truth.reported(host, Promise(term, peer, 0, 0))
                     self.truth.voted(member.node_id, peer, term)
                 case AppendReply(term=term, matched=True, next_index=end):
-                    self.truth.told(host, Promise(term, None, end - 1, log.term_at(end - 1) or 0))
+                    self.truth.reported(host, Promise(term, None, end - 1, log.term_at(end - 1) or 0))
             deliver(peer, message)
 
         outbox._deliver = overheard

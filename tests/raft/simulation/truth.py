@@ -39,7 +39,7 @@ class Truth:
         self.problems: list[str] = []
         self._majority_has = majority_has
         self._votes: dict[tuple[int, int], set[int]] = {}  # (term, candidate) -> who has told it that it has its vote
-        self._told: dict[str, Promise] = {}  # host -> the most that it has told others in this life
+        self._reported: dict[str, Promise] = {}  # host -> the most that it has told others in this life
         self.commands: dict[int, str] = {}  # index -> command, as the first node applied it
         self._digests: dict[int, bytes] = {}  # index -> state after it
         self._leaders: dict[int, str] = {}  # term -> host
@@ -104,31 +104,31 @@ class Truth:
 
     # Promises.
 
-    def told(self, host: str, promise: Promise) -> None:
+    def reported(self, host: str, promise: Promise) -> None:
         """A message has left that says so."""
-        before = self._told.get(host, NOTHING)
+        before = self._reported.get(host, NOTHING)
         term, vote = max((before.term, before.vote), (promise.term, promise.vote), key=lambda pair: pair[0])
         if before.term == promise.term:
             vote = before.vote if promise.vote is None else promise.vote
         place = max((before.index_term, before.index), (promise.index_term, promise.index))
-        self._told[host] = Promise(term, vote, place[1], place[0])
+        self._reported[host] = Promise(term, vote, place[1], place[0])
 
     def went_down(self, host: str, promise: Promise = NOTHING) -> None:
         """`promise`: what it had durably; NOTHING where that cannot be told any more."""
-        self.told(host, promise)
-        self._promises[host] = self._told.pop(host)
+        self.reported(host, promise)
+        self._promises[host] = self._reported.pop(host)
 
     def lost_index_of(self, host: str) -> int:
         return self._lost.get(host, 0)
 
     def durable_index_of(self, host: str) -> int:
         """Of a node that is down: what it had durably at least. One that its disk has stopped had what it told of."""
-        return max(self._promises.get(host, NOTHING).index, self._told.get(host, NOTHING).index)
+        return max(self._promises.get(host, NOTHING).index, self._reported.get(host, NOTHING).index)
 
     def lost_disk(self, host: str) -> None:
         """It has gone down, and its disk is gone. What it had counts: a leader may hear of it later."""
         self._lost[host] = self._promises.pop(host, NOTHING).index
-        self._told.pop(host, None)
+        self._reported.pop(host, None)
 
     def came_up(self, host: str, term: int, vote: int | None, log: list[LogEntry]) -> None:
         promise = self._promises.pop(host, None)
