@@ -7,102 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent / "streamlog"
-
-# What each package of streamlog may import of streamlog, besides itself.
-ALLOWED = {
-    "model": set(),
-    "errors": set(),
-    "release": set(),
-    "printable": set(),
-    "metrics": set(),
-    "config": {"model", "errors"},
-    "ports": {"errors"},
-    "records": {"model", "errors"},
-    "storage": {"model", "metrics", "errors", "ports", "records"},
-    "raft": {"model", "errors", "ports"},
-    "metadata": {"model", "errors", "config", "raft"},
-    "sim": {"model", "errors", "ports"},
-    "groups": {"model", "errors", "records"},
-    "transactions": {"model", "errors", "records"},
-    "replication": {"model", "errors", "ports", "records"},
-    "api": {"printable", "model", "errors", "config", "ports", "records", "metadata", "groups", "transactions"},
-    "broker": {"model", "metrics", "errors", "ports", "config", "records", "storage", "metadata", "replication", "api"},
-    "coordinator": {
-        "model",
-        "errors",
-        "ports",
-        "config",
-        "records",
-        "storage",
-        "metadata",
-        "broker",
-        "groups",
-        "transactions",
-    },
-    "client": {"model", "errors", "ports", "config", "records", "api"},
-    "services": {
-        "model",
-        "metrics",
-        "errors",
-        "config",
-        "ports",
-        "records",
-        "storage",
-        "metadata",
-        "raft",
-        "replication",
-        "api",
-        "broker",
-        "controller",
-        "client",
-        "coordinator",
-        "groups",
-        "transactions",
-    },
-    "controller": {"model", "errors", "config", "ports", "raft", "metadata", "api"},
-    "node": {
-        "model",
-        "metrics",
-        "errors",
-        "release",
-        "config",
-        "ports",
-        "records",
-        "storage",
-        "raft",
-        "metadata",
-        "replication",
-        "api",
-        "broker",
-        "controller",
-        "client",
-        "coordinator",
-        "groups",
-        "transactions",
-        "services",
-    },
-    "daemon": {"printable", "model", "metrics", "errors", "release", "config", "ports", "node"},
-    "spark": {"model", "errors", "config", "ports", "records", "client"},
-    "monitor": {"model", "errors", "client"},
-    "console": {"model", "errors", "config", "client", "monitor"},
-    "cli": {
-        "printable",
-        "model",
-        "console",
-        "monitor",
-        "errors",
-        "config",
-        "ports",
-        "records",
-        "storage",
-        "groups",
-        "client",
-        "daemon",
-        "spark",
-    },
-    "pytest_plugin": {"model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
-}
+from tests.support.layers import ALLOWED, FRONTS, NODE_CODE, ROOT
 
 # Third-party and system modules that only some places may see. Keys: module; values: where.
 RESTRICTED = {
@@ -162,26 +67,6 @@ WORLD = {
     "uuid",
     "weakref",
 }
-NODE_CODE = {
-    "config",
-    "records",
-    "storage",
-    "raft",
-    "metadata",
-    "groups",
-    "replication",
-    "api",
-    "client",
-    "coordinator",
-    "services",
-    "controller",
-    "node",
-    "broker",
-}
-
-
-# The synchronous face of the client has a thread of its own, and may see the world.
-FRONTS = {"client/connection/sync_loop.py", "client/producer/sync_producer.py"}
 
 
 def modules() -> list[Path]:
@@ -228,3 +113,19 @@ def test_node_code_sees_the_world_through_ports(path: Path) -> None:
         return
     for name in imported(path):
         assert name.split(".")[0] not in WORLD, f"{path.relative_to(ROOT)} imports {name}"
+
+
+TESTS = Path(__file__).parent
+RUN_OTHER_TESTS = {"raft/test_mutants.py", "sim/test_planted.py"}
+"""They run the tests of other modules against planted defects, which the tests must find."""
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+def test_no_test_module_imports_another(path: Path) -> None:
+    """What tests share is in a support module: of their folder, or in tests/support where several folders use it."""
+    if str(path.relative_to(TESTS)) in RUN_OTHER_TESTS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            assert not [name for name in names if name.startswith("test_")], f"line {node.lineno} imports a test module"

@@ -10,8 +10,8 @@ import pytest
 from streamlog.broker.append.held_markers import HOLD_S
 from streamlog.errors import NotLeaderError
 from streamlog.model import Acks, Appended, ProducerEpoch
+from tests.broker.producing import PID, begin, transactional
 from tests.broker.rig import QUEUED, Opening, Rig
-from tests.broker.test_transactions import PID, begin, transactional
 
 
 class Holding:

@@ -11,7 +11,7 @@ from streamlog.records import scan_headers
 from streamlog.sim.inode import FileNode
 from streamlog.storage.files import names
 from tests.broker.nodes import Cluster, play
-from tests.broker.test_replication import three_nodes
+from tests.broker.three_nodes import three_nodes
 
 LOG = "/data/t-0/00000000000000000000.log"
 

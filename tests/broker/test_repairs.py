@@ -14,7 +14,7 @@ from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.inode import FileNode
 from streamlog.storage.integrity.repair import FREE_BYTES_MIN
 from tests.broker.nodes import Cluster, play
-from tests.broker.test_replication import three_nodes
+from tests.broker.three_nodes import three_nodes
 
 BATCHES = 30
 

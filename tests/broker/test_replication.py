@@ -21,15 +21,9 @@ from streamlog.replication.leader import GONE_MAX_MS
 from streamlog.sim.disk import DiskFaults
 from tests.broker.nodes import LAG_MAX_MS, Cluster, play
 from tests.broker.rig import append_to
+from tests.broker.three_nodes import three_nodes
 from tests.metadata.rig import CLUSTER
 from tests.storage.batches import batch
-
-
-async def three_nodes(cluster: Cluster, partitions: int = 1) -> None:
-    cluster.start(1, 2, 3)
-    await cluster.ready(1, 2, 3)
-    cluster.do(lambda c: c.create("t", partitions, assignments=((1, 2, 3),) * partitions))
-    await cluster.settled(partitions)
 
 
 async def leader_is(cluster: Cluster, node_id: int) -> None:

@@ -24,29 +24,11 @@ from streamlog.errors import (
 from streamlog.model import Acks, Appended, IsolationLevel, Offset, ProducerEpoch, ProducerId
 from streamlog.records import decode_batch, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
+from tests.broker.producing import PID, begin, confirmed, transactional
 from tests.broker.rig import ME, OTHER, QUEUED, THIRD, UNCOMMITTED, Opening, Recorder, Rig, append_to
 from tests.storage.batches import batch
 
 COMMITTED = IsolationLevel.READ_COMMITTED
-PID = ProducerId(7)
-
-
-def transactional(*values: bytes, epoch: int = 0, sequence: int = 0, pid: int = PID) -> bytes:
-    return batch(values, producer=(pid, epoch, sequence), attributes=TRANSACTIONAL_BIT)
-
-
-async def confirmed() -> None:
-    """The coordinator knows the transaction."""
-
-
-def begin(rig: Rig, *values: bytes, epoch: int = 0, sequence: int = 0, pid: int = PID) -> Appended:
-    """A batch on its way through verification, if it needs one."""
-    data = transactional(*values, epoch=epoch, sequence=sequence, pid=pid)
-
-    async def sending() -> Appended:
-        return await rig.leader().appends.append(data, Acks.LEADER, QUEUED, Opening(confirmed))
-
-    return rig.machine.run(sending())
 
 
 def needs_verification(leader: LeaderReplica, data: bytes) -> bool:

@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 
 from streamlog.cli.main import main
 from streamlog.pytest_plugin.cluster import InProcessCluster
-
-from .test_produce_consume import COMMAND, environment, run
+from tests.cli.commands import COMMAND, environment, run
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,26 +13,14 @@ import pytest
 
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.cli.commands import COMMAND, environment, run
 from tests.storage.batches import poison
-
-COMMAND = [sys.executable, "-c", "from streamlog.cli.main import main; main()"]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
     with InProcessCluster(tmp_path_factory.mktemp("streamlog")) as cluster:
         yield cluster
-
-
-def environment(cluster: InProcessCluster) -> dict[str, str]:
-    return {**os.environ, "STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-
-
-def run(cluster: InProcessCluster, *arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[bytes]:
-    data = stdin.encode() if isinstance(stdin, str) else stdin
-    return subprocess.run(
-        [*COMMAND, *arguments], input=data, capture_output=True, env=environment(cluster), check=False, timeout=60
-    )
 
 
 def everything(cluster: InProcessCluster, topic: str, *options: str) -> list[bytes]:

@@ -15,7 +15,7 @@ from streamlog.storage.segments.segment import Segment
 
 from .plan import FOLLOWER, LEADER, Plan
 from .run import simulate
-from .test_scripts import BUSY, plain_plan
+from .scripts import BUSY, plain_plan
 
 AN_HOUR_AHEAD = 4.6
 """Of a CLOCK_JUMP: (lasts - 1) * 1000 s."""

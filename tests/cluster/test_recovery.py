@@ -12,7 +12,7 @@ from streamlog.sim.faults import Fault, FaultKind, Hardware
 from .mutants import MUTANTS
 from .plan import Plan
 from .run import Report, simulate
-from .test_scripts import BUSY, plain_plan
+from .scripts import BUSY, plain_plan
 
 SEEDS = range(4)
 

@@ -9,43 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 from streamlog.model import PartitionId, TopicPartition
-from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware
+from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind
 from streamlog.sim.history import Outcome
+from tests.cluster.scripts import BUSY, plain_plan
 
 from .checks import PRODUCE
-from .plan import CONTROLLER, LEADER, PLAIN, Load, Plan, make_plan
+from .plan import CONTROLLER, LEADER, PLAIN, make_plan
 from .run import Report, simulate, with_faults
 
-BUSY = Load(
-    producers=2,
-    sends_per_s=40.0,
-    burst_chance=0.0,
-    value_bytes_max=100,
-    consumers=1,
-    producer={"linger.ms": "0"},
-    consumer={},
-)
 DEATH_S = 10.0
 SEEDS = 12
 MEDIAN_S, WORST_S = 1.0, 2.0
 """Of the time in which nothing is written after a leader was killed."""
-
-
-def plain_plan(seed: int, *faults: Fault) -> Plan:
-    """Three ordinary machines with default settings, and these faults."""
-    plan = make_plan(seed)
-    nodes = ("n1", "n2", "n3")
-    return replace(
-        with_faults(plan, faults),
-        nodes=nodes,
-        voters=3,
-        hardware=Hardware.healthy(nodes),
-        settings={"log.index.size.max.bytes": "4096"},
-        topics=(replace(plan.topic(PLAIN), partitions=1),),
-        load=BUSY,
-        tunes=False,
-        moves=False,
-    )
 
 
 def longest_pause_s(report: Report) -> float:

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.coordinator.test_transactions import Bench, check_that_no_marker_comes_before_its_decision_is_replicated
+from tests.support.transaction_bench import Bench, check_that_no_marker_comes_before_its_decision_is_replicated
 
 from .transaction_ledger import Ledger, Outcome
 from .transaction_mutants import MUTANTS

@@ -9,7 +9,7 @@ import pytest
 from streamlog.console.rates import consumed_per_s, lag_by_topic, points_of, topic_rates, total
 from streamlog.console.sample import PartitionEnd, Sample
 from streamlog.model import PartitionId, TopicPartition
-from tests.monitor.test_findings import cluster, state
+from tests.support.health_samples import cluster, state
 
 AT = TopicPartition("orders", PartitionId(0))
 OTHER = TopicPartition("clicks", PartitionId(0))

@@ -6,20 +6,7 @@ from streamlog.controller.clocks import FRESH_S, QuorumClocks
 from streamlog.metadata.brokers.liveness import ClockReport
 from streamlog.model import BrokerId
 from tests.metadata.examples import ids
-
-LIMIT_MS = 10_000
-HOUR_MS = 3_600_000
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s, self.ahead_ms = 100.0, 0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 1_000_000 + round(self.now_s * 1000) + self.ahead_ms
+from tests.support.clocks import HOUR_MS, LIMIT_MS, FakeClock
 
 
 def hear(clocks: QuorumClocks, base: int = 7, **offsets: int) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from streamlog.cli.main import main
 from tests.cli.legacy_logs import every_kind
 from tests.cli.logs import write_log
+from tests.interop.dumps import files, our_dump
 
 from .kafka_lines import as_classic, lines
 from .real_kafka import Kafka
@@ -25,19 +24,6 @@ TOPICS = [
     "compacted",
     "transactions",
 ]
-
-
-def our_dump(files: list[Path], *options: str) -> list[str]:
-    """Lines on standard output; nothing must be on standard error."""
-    done = CliRunner().invoke(main, ["dump", *options, *map(str, files)])
-    assert (done.exit_code, done.stderr) == (0, "")
-    return [line.rstrip() for line in done.stdout.split("\n")]
-
-
-def files(data: Path, topic: str, *suffixes: str) -> list[Path]:
-    found = sorted(file for file in (data / f"{topic}-0").iterdir() if file.suffix in suffixes)
-    assert found
-    return found
 
 
 def all_files(data: Path, *suffixes: str) -> list[Path]:

@@ -8,10 +8,10 @@ import pytest
 
 from streamlog.records import Codec
 
+from .dumps import files, our_dump
 from .kafka_lines import as_classic, lines
 from .our_storage import append, config_of, opened, partition
 from .real_kafka import Kafka
-from .test_dump import files, our_dump
 from .workload import mixed_records
 
 pytestmark = pytest.mark.interop

@@ -11,10 +11,10 @@ from kafka import KafkaConsumer, TopicPartition
 from streamlog.records import Codec
 
 from .conftest import copy_directory
+from .dumps import files, our_dump
 from .kafka_lines import as_classic, lines
 from .our_storage import append, as_sent, compact, first_and_end, opened, partition, read_all
 from .real_kafka import Broker, Kafka, wait_until
-from .test_dump import files, our_dump
 from .workload import CODECS, KEYS, START_MS, TRANSACTIONS, Sent, classic_records, mixed_records
 
 pytestmark = pytest.mark.interop

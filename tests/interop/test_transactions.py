@@ -25,10 +25,10 @@ from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
 
 from .conftest import copy_directory
+from .dumps import files, our_dump
 from .kafka_lines import as_classic, lines
 from .our_storage import config_of, opened, partition
 from .real_kafka import Broker, Kafka, wait_until
-from .test_dump import files, our_dump
 from .workload import START_MS, TRANSACTIONS
 
 pytestmark = pytest.mark.interop

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,56 +10,17 @@ from click.testing import CliRunner
 from streamlog.cli.main import main
 from streamlog.client.admin.transaction_values import OpenTransaction
 from streamlog.client.admin.values import (
-    ClusterDescription,
     LogDir,
-    NodeDescription,
     NodeLogDirs,
     NodeState,
     PartitionDescription,
     TopicDescription,
-    VoterDescription,
 )
 from streamlog.errors import BrokerNotAvailableError, RequestTimedOutError, StorageError
-from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicPartition
+from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of
 from streamlog.monitor.cluster_state import effective_min_isr
-
-
-def node(node_id: int, state: NodeState = NodeState.ACTIVE) -> NodeDescription:
-    return NodeDescription(
-        node_id=BrokerId(node_id),
-        host="h",
-        port=9092,
-        rack="",
-        state=state,
-        broker_epoch=1,  # type: ignore[arg-type]
-        draining=False,
-        replica_count=1,
-        leader_count=1,
-        metadata_version_min=1,
-        metadata_version_max=1,
-    )
-
-
-def cluster(*nodes: NodeDescription, controller: int | None = 1, held: tuple[int | None, ...] = (9,)) -> Any:
-    return ClusterDescription(
-        cluster_id="c",
-        controller=None if controller is None else BrokerId(controller),
-        nodes=nodes or (node(1), node(2), node(3)),
-        voters=tuple(
-            VoterDescription(
-                node_id=BrokerId(number), address="h:1", match_index=None if index is None else RaftIndex(index)
-            )
-            for number, index in enumerate(held, 1)
-        ),
-        quorum_term=1,  # type: ignore[arg-type]
-        commit_index=RaftIndex(5000),
-        metadata_version=1,
-        topic_count=1,
-        partition_count=1,
-        offline_partition_count=0,
-        under_replicated_partition_count=0,
-    )
+from tests.support.health_samples import cluster, node, state
 
 
 def topic(name: str, *isrs: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> TopicDescription:
@@ -90,11 +50,6 @@ def topic(name: str, *isrs: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 
         internal=False,
         error=None,
     )
-
-
-def state(described: ClusterDescription, *topics: TopicDescription, **more: Any) -> ClusterState:
-    minima = {one.name: effective_min_isr(None, one.replication_factor) for one in topics}
-    return ClusterState(cluster=described, topics=topics, min_insync_replicas=minima, **more)
 
 
 def found(state: ClusterState) -> list[tuple[Severity, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamlog.metadata.brokers.liveness import ClockAnswer
 from streamlog.node.quorum_clock import QuorumClock
-from tests.controller.test_clocks import HOUR_MS, LIMIT_MS, FakeClock
+from tests.support.clocks import HOUR_MS, LIMIT_MS, FakeClock
 
 NOW_MS = 1_100_000  # of a FakeClock that was not moved
 

@@ -25,9 +25,9 @@ from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records
 from streamlog.records.unpacked_size import unpacked_size_max
 from streamlog.records.varint import encode_varint
+from tests.records.damage import made_right, mutated
+from tests.records.fields import with_fields
 from tests.records.strategies import NOW_MS, SHAPES, Columns, columns, strings
-from tests.records.test_damage import made_right, mutated
-from tests.records.test_validation import with_fields
 
 BOUND = 1 << 20
 LIMITS = ProduceLimits(message_bytes_max=BOUND, unpacked_bytes_max=BOUND)

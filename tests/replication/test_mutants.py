@@ -13,7 +13,7 @@ from streamlog.model import BrokerId, LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition, PartitionFollower
 from streamlog.replication.isr import Isr
 from streamlog.replication.leader import PartitionLeader
-from tests.replication.test_replication import ReplicatedLives
+from tests.replication.lives import ReplicatedLives
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

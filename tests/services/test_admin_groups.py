@@ -7,7 +7,7 @@ import pytest
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
 from streamlog.errors import StreamlogError
-from tests.services.test_groups import beat, commit, fetch, request, with_group
+from tests.services.group_calls import beat, commit, fetch, request, with_group
 from tests.services.world import ADMIN, Cluster
 
 

@@ -12,6 +12,7 @@ from streamlog.errors import StreamlogError
 from streamlog.model import Offset
 from streamlog.records import decode_batch, scan_headers
 from streamlog.services.batches.partition_fetch import batches_to
+from tests.services.fetch_calls import fetch
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 from tests.storage.batches import batch
 
@@ -21,12 +22,6 @@ def values(batches: bytes) -> list[bytes | None]:
     for position, _ in scan_headers(batches, 0, len(batches)):
         found += [record.value for record in decode_batch(batches, position)]
     return found
-
-
-async def fetch(cluster: Cluster, *parts: pb.FetchPartition, **settings: Any) -> list[pb.FetchedPartition]:
-    partitions = parts or (pb.FetchPartition(topic="t"),)
-    request = pb.FetchRequest(settings=pb.FetchSettings(**settings), partitions=partitions)
-    return list((await cluster.call(BATCHES + "Fetch", request, pb.FetchResponse)).partitions)
 
 
 def test_what_is_there_comes_at_once() -> None:

@@ -9,7 +9,7 @@ from streamlog.api.pb import common_pb2
 from streamlog.model import Acks, ProducerEpoch, ProducerId
 from streamlog.records import scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
-from tests.services.test_fetch import fetch
+from tests.services.fetch_calls import fetch
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 from tests.storage.batches import batch
 

@@ -15,13 +15,8 @@ from streamlog.model import BrokerId
 from streamlog.records import decode_batch, scan_headers
 from streamlog.services.records.publish import STICKY_BYTES
 from streamlog.sim import Order
-from tests.services.world import BATCHES, Calls, Cluster, simulate
-
-RECORDS = "/streamlog.v1.Records/"
-
-
-def records(*values: bytes, **fields: Any) -> list[pb.PublishRecord]:
-    return [pb.PublishRecord(value=value, **fields) for value in values]
+from tests.services.publish_calls import RECORDS, answers, records
+from tests.services.world import BATCHES, Cluster, simulate
 
 
 async def publish(cluster: Cluster, *messages: pb.PublishRecord, node: int = 1, **fields: Any) -> pb.PublishResponse:
@@ -237,15 +232,6 @@ def test_more_batches_than_a_leader_remembers_are_still_not_written_twice() -> N
 
 
 # -- the stream
-
-
-async def answers(calls: Calls[pb.PublishStreamResponse], count: int) -> list[pb.PublishStreamResponse]:
-    found: list[pb.PublishStreamResponse] = []
-    while len(found) < count:
-        response = await asyncio.wait_for(calls.recv(), 60)
-        assert response is not None
-        found.append(response)
-    return found
 
 
 @pytest.mark.parametrize("node", [1, 2])

@@ -12,8 +12,8 @@ import pytest
 from streamlog.api.pb import common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.errors import InvalidRequestError, ProducerFencedError, StreamlogError
-from tests.services.test_publish import RECORDS, answers, records
-from tests.services.test_transactions import committed, offset, with_transactions
+from tests.services.publish_calls import RECORDS, answers, records
+from tests.services.transaction_calls import committed, offset, with_transactions
 from tests.services.world import Calls, Cluster
 
 COMMIT, ABORT = pb.TRANSACTION_END_COMMIT, pb.TRANSACTION_END_ABORT

@@ -18,7 +18,7 @@ import pytest
 from streamlog.sim import ban
 from streamlog.sim.lint import lint, main
 
-from ..test_layering import FRONTS, NODE_CODE, ROOT
+from ..support.layers import FRONTS, NODE_CODE, ROOT
 
 NODE_FILES = sorted(
     path
