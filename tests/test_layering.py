@@ -129,3 +129,9 @@ def test_no_test_module_imports_another(path: Path) -> None:
         if isinstance(node, ast.ImportFrom):
             names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
             assert not [name for name in names if name.startswith("test_")], f"line {node.lineno} imports a test module"
+
+
+def test_the_map_of_the_tests_names_every_folder() -> None:
+    folders = {path.parent.name for path in TESTS.glob("*/*.py")}
+    text = (TESTS / "README.md").read_text()
+    assert not [folder for folder in sorted(folders) if f"`{folder}/`" not in text]
