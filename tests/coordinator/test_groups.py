@@ -171,7 +171,7 @@ def test_nothing_is_answered_before_it_is_replicated(bench: Bench) -> None:
     commit, read = bench.rig.machine.run(committing_and_reading())
     bench.rig.rest()
     assert not commit.done()
-    assert not read.done(), "what was decided is not told before it is safe"
+    assert not read.done(), "a decision is returned only once it is replicated"
     follower_at(1)
     bench.rig.rest(0.1)
     assert commit.done()
@@ -316,7 +316,7 @@ def test_offsets_of_an_empty_group_expire(bench: Bench) -> None:
     assert bench.committed() is None
 
 
-def test_a_log_that_takes_nothing_is_told(bench: Bench) -> None:
+def test_a_failed_append_is_reported(bench: Bench) -> None:
     bench.create(replicas=(ME, OTHER))
     bench.rig.configure("min.insync.replicas", "2", OFFSETS_TOPIC)
     bench.rig.change(2, isr=(ME,))

@@ -89,7 +89,7 @@ def test_the_third_transaction_with_the_same_partitions_costs_no_record_to_open(
     assert {marker.partition for _, marker in bench.link.written} == {T_0, T_1}
 
 
-def test_the_markers_tell_that_the_next_transaction_is_open(bench: Bench) -> None:
+def test_the_markers_say_that_the_next_transaction_is_open(bench: Bench) -> None:
     twice(bench)
     bench.rig.rest(0.1)
     assert [marker.opens_next for _, marker in bench.link.written] == [False, True]
@@ -132,7 +132,7 @@ def test_one_that_a_leader_has_used_without_asking_stays_open(bench: Bench) -> N
     assert bench.run(bench.ending(producer)).was_open
 
 
-def test_one_of_which_the_leaders_do_not_tell_whether_it_is_used_stays_open(bench: Bench) -> None:
+def test_one_whose_use_is_unknown_stays_open(bench: Bench) -> None:
     twice(bench)
     bench.rig.rest(0.1)
     bench.link.reachable = False
@@ -166,7 +166,7 @@ def test_another_producer_aborts_what_is_open_ahead(bench: Bench) -> None:
 
 
 def test_who_takes_over_cannot_know_whether_one_is_used_and_leaves_it_open(bench: Bench) -> None:
-    """Somebody may have been told that it is. Its time-out ends it, and its epoch with it."""
+    """A leader may have been granted it. Its time-out ends it, and its epoch."""
     producer = bench.init(timeout_ms=5_000)
     for _ in range(2):
         bench.run(bench.adding(producer))
@@ -184,7 +184,7 @@ def test_who_takes_over_cannot_know_whether_one_is_used_and_leaves_it_open(bench
         bench.run(bench.ending(former, commit=False))
 
 
-def test_what_was_told_to_be_open_stays_open(bench: Bench) -> None:
+def test_a_verified_transaction_stays_open(bench: Bench) -> None:
     producer = twice(bench)
     bench.run(bench.adding(producer))
     bench.settle()
@@ -196,7 +196,7 @@ def test_who_takes_over_ends_what_was_decided(bench: Bench) -> None:
     bench.run(bench.adding(producer))
     bench.link.reachable = False
     bench.run(bench.ending(producer))
-    bench.rig.change(2, leader=ME)  # a new epoch: the state is made from the log anew
+    bench.rig.change(2, leader=ME)  # a new epoch: the state is rebuilt from the log
     bench.link.reachable = True
     bench.settle()
     assert bench.state() is TransactionStatus.COMPLETE_COMMIT
@@ -259,7 +259,7 @@ def end_of_what_it_has_not_heard_of(bench: Bench, epoch: int) -> asyncio.Task[En
 
 
 @pytest.mark.parametrize("epoch", UNHEARD)
-def test_what_changes_nothing_is_not_told_by_who_has_been_replaced(bench: Bench, epoch: int) -> None:
+def test_a_replaced_coordinator_returns_no_unchanged_state(bench: Bench, epoch: int) -> None:
     ending = end_of_what_it_has_not_heard_of(bench, epoch)
     bench.rig.change(2, leader=OTHER)
     bench.rig.rest(1)
@@ -267,7 +267,7 @@ def test_what_changes_nothing_is_not_told_by_who_has_been_replaced(bench: Bench,
 
 
 @pytest.mark.parametrize("epoch", UNHEARD)
-def test_what_changes_nothing_is_told_by_the_coordinator(bench: Bench, epoch: int) -> None:
+def test_the_coordinator_returns_unchanged_state(bench: Bench, epoch: int) -> None:
     ending = end_of_what_it_has_not_heard_of(bench, epoch)
     bench.settle()
     if epoch:
@@ -276,7 +276,7 @@ def test_what_changes_nothing_is_told_by_the_coordinator(bench: Bench, epoch: in
         assert not ending.result().was_open
 
 
-def test_who_is_fenced_is_told_once_the_decision_is_replicated(bench: Bench) -> None:
+def test_a_fenced_producer_gets_its_error_once_the_decision_is_replicated(bench: Bench) -> None:
     producer = bench.init()
     bench.run(bench.adding(producer))
     aborting = bench.start(bench.coordinator.abort("x", WAIT_S))

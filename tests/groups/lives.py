@@ -2,8 +2,8 @@
 
 What must hold (FAULTS I14, I15, I16), looked at after every step:
 
-- No two members that have not been put out read one partition.
-- A commit never goes back, whoever makes it, zombies included.
+- No two members that were not removed read one partition.
+- A commit never goes back, including those of zombies.
 - When all is quiet every partition of what is subscribed to has a reader.
 """
 
@@ -32,7 +32,7 @@ class Life:
         self._random = random.Random(seed)
         self._coordinator = Coordinator(FakeTopics(t=self._random.randint(1, 5), u=2))
         self._members: list[Member] = []
-        self._zombies: list[Member] = []  # put out, and not aware of it
+        self._zombies: list[Member] = []  # removed, and not aware of it
         self._made = 0
         self._positions: dict[tuple[str, GroupPartition], int] = {}  # member and partition -> where it reads
         self._committed: dict[GroupPartition, int] = {}
@@ -68,13 +68,13 @@ class Life:
         if some:
             for member, answer in zip(some, self._coordinator.heartbeats(*(m.request() for m in some)), strict=True):
                 assert not isinstance(answer, StreamlogError), answer
-                self._take(member, lambda m=member, a=answer: m.hear(a))
+                self._take(member, lambda m=member, a=answer: m.take(a))
 
     def _lose_answer(self) -> None:
         if member := self._any(self._members):
             self._coordinator.heartbeat(member.request())
             if not member.epoch:
-                member.epoch = 0  # it will join again, as a client does that never heard of its joining
+                member.epoch = 0  # it will join again, as a client that did not get the response
 
     def _read(self) -> None:
         for member in self._members:
@@ -93,7 +93,7 @@ class Life:
                 errors = self._send_commit(zombie)
             except StreamlogError:
                 return
-            assert all(errors), "a member that was put out has committed"
+            assert all(errors), "a removed member has committed"
 
     def _leave(self) -> None:
         if (member := self._any(self._members)) and member.epoch:
@@ -101,7 +101,7 @@ class Life:
             member.leave()
 
     def _silence(self) -> None:
-        """The session of a member is over; it goes on as a zombie."""
+        """The session of a member times out; it continues as a zombie."""
         if (member := self._any(self._members)) and member.epoch:
             self._members.remove(member)
             self._coordinator.remove_member(member.member_id)
@@ -141,7 +141,7 @@ class Life:
         self._take(member, member.beat)
 
     def _take(self, member: Member, act: object) -> None:
-        """What a member gets anew it reads from the commit on."""
+        """A member reads a new partition from the committed offset."""
         before = member.reads
         act()  # type: ignore[operator]  # a call without arguments
         for partition in member.reads - before:

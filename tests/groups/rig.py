@@ -149,7 +149,7 @@ class Coordinator(Struct):
 
 
 class Member(Struct):
-    """A client of one group. `reads` is what it really reads: nobody else may at that time."""
+    """A client of one group. `reads` is what it really reads: no other member may at that time."""
 
     coordinator: Coordinator
     member_id: str
@@ -188,10 +188,10 @@ class Member(Struct):
     def beat(self) -> HeartbeatAnswer:
         """A heartbeat, and what a client makes of its answer."""
         answer = self.coordinator.heartbeat(self.request())
-        self.hear(answer)
+        self.take(answer)
         return answer
 
-    def hear(self, answer: HeartbeatAnswer) -> None:
+    def take(self, answer: HeartbeatAnswer) -> None:
         self.epoch = answer.epoch
         if answer.assignment is not None:
             self.wanted = answer.assignment

@@ -69,7 +69,7 @@ def problems(draw: st.DrawFn, *, alike: bool = False) -> Problem:
 
 
 def moved(problem: Problem, assignment: Assignment) -> int:
-    """Partitions that somebody owned and may still own, and that another one has now."""
+    """Partitions that a member owned and could keep, and that another one has now."""
     kept = sum(len(problem.subscribers[name].owned & set(mine)) for name, mine in assignment.items())
     return len(still_owned(problem)) - kept
 

@@ -124,14 +124,14 @@ def test_round_trip(record: GroupRecord) -> None:
 
 
 @given(record=records, data=st.data())
-def test_a_value_that_is_cut_off_is_told(record: GroupRecord, data: st.DataObject) -> None:
+def test_a_truncated_value_is_refused(record: GroupRecord, data: st.DataObject) -> None:
     key, value = encode(record)
     assert value is not None
     with pytest.raises(InvalidRecordError):
         decode(key, value[: data.draw(st.integers(0, len(value) - 1))])
 
 
-def test_what_another_release_wrote_is_told_from_damage() -> None:
+def test_another_releases_records_are_distinguished_from_damage() -> None:
     with pytest.raises(UnsupportedVersionError):
         decode(bytes.fromhex("0010 0001 67 0001 61"), None)
     with pytest.raises(UnsupportedVersionError):

@@ -45,7 +45,7 @@ def test_a_partition_moves_only_after_its_owner_has_given_it_up() -> None:
     assert asked_back.epoch == 1  # the old epoch, until it has given up
     assert len(asked_back.assignment or ()) == 2
     assert b.beat().assignment == frozenset(), "a still reads them"
-    a.hear(asked_back)
+    a.take(asked_back)
     assert a.beat().epoch == 2
     b.beat()
     assert sorted(a.indexes + b.indexes) == [0, 1, 2, 3]
@@ -103,7 +103,7 @@ def test_a_member_that_does_not_give_up_has_its_time_and_no_more() -> None:
     coordinator.heartbeat(replace(a.request(), owned=None))
     assert coordinator.timers[RevocationTimer("g", "a")] == 300_000
     coordinator.heartbeat(replace(a.request(), owned=None))
-    a.hear(coordinator.heartbeat(replace(a.request(), owned=None)))
+    a.take(coordinator.heartbeat(replace(a.request(), owned=None)))
     a.wanted = coordinator.group().current("a").assigned
     a.reads = a.wanted
     a.beat()
@@ -116,7 +116,7 @@ def test_a_lost_answer_is_given_again() -> None:
     a.beat()
     b.beat()
     a.beat()
-    coordinator.heartbeat(a.request())  # raises a's epoch to 2; a does not hear of it
+    coordinator.heartbeat(a.request())  # raises a's epoch to 2; a does not get the response
     answer = a.beat()
     assert (answer.epoch, a.epoch) == (2, 2)
 
@@ -134,7 +134,7 @@ def test_an_epoch_of_before_that_is_refused() -> None:
         coordinator.heartbeat(b.request(epoch=99))
 
 
-def test_joining_again_under_the_same_id_begins_anew() -> None:
+def test_joining_again_under_the_same_id_starts_over() -> None:
     coordinator = make()
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     settle(a, b)
@@ -151,7 +151,7 @@ def test_a_thousand_that_join_at_once_cost_one_assignment() -> None:
     members = [Member(coordinator, f"m{n:04}") for n in range(1_000)]
     for member, answer in zip(members, coordinator.heartbeats(*(m.request() for m in members)), strict=True):
         assert not isinstance(answer, Exception)
-        member.hear(answer)
+        member.take(answer)
     assert {len(m.reads) for m in members} == {1}
     assert coordinator.group().target_epoch == 1_000
     assert len(coordinator.log) == 1_000 * 4 + 1
@@ -166,7 +166,7 @@ def test_who_is_put_out_and_joins_again_in_one_decision_is_a_member() -> None:
     done, joined, repeated = coordinator.together(out, again.request(), out)
     assert (done, repeated) == (True, False)
     assert isinstance(joined, HeartbeatAnswer)
-    again.hear(joined)
+    again.take(joined)
     settle(again, b)
     assert MemberSessionTimer("g", "a") in coordinator.timers
     assert len(again.indexes) == len(b.indexes) == 1
@@ -189,7 +189,7 @@ def test_subscriptions_change_and_topics_come_and_grow() -> None:
     assert a.reads == coordinator.topics.all_partitions(["t", "v"])
 
 
-def test_a_topic_made_anew_is_another_one() -> None:
+def test_a_recreated_topic_is_another_one() -> None:
     coordinator = make(t=2)
     a = Member(coordinator, "a")
     a.beat()
@@ -241,7 +241,7 @@ def test_a_static_member_whose_stream_breaks_may_return() -> None:
     back = Member(coordinator, "a2", instance_id="one")
     back.beat()
     assert back.indexes == [0, 1, 2, 3]
-    assert coordinator.remove_member("a2"), "its session is over"
+    assert coordinator.remove_member("a2"), "its session has timed out"
     assert not coordinator.group().members
 
 

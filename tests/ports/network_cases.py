@@ -31,7 +31,7 @@ async def double(stream: Stream, info: CallInfo) -> None:
 
 
 class Blocker:
-    """A handler that waits for ever and tells how it went."""
+    """A handler that waits without end and records its outcome."""
 
     def __init__(self) -> None:
         self.begun = self.cancelled = 0

@@ -34,7 +34,7 @@ class Net(Protocol):
     client: Network
     server: Network
     bind: str  # an address of the server's host with port 0
-    closed_address: str  # where nobody listens
+    closed_address: str  # without a server
     crashes: list[Exception]
 
     async def through_link(self, address: str) -> str:
@@ -214,7 +214,7 @@ def on_both(case: Case) -> Callable[[str], None]:
 
 
 async def eventually(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
-    """Wait for a condition that nobody signals."""
+    """Poll for a condition."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  conditions of several kinds, in two kinds of time
             await asyncio.sleep(0.005)

@@ -104,7 +104,7 @@ def test_truncate_cuts_and_extends_with_zeros(disk: Disk) -> None:
     assert refused.value.errno == errno.EINVAL
 
 
-def test_fallocate_grows_unless_told_to_keep_the_size(disk: Disk) -> None:
+def test_fallocate_grows_unless_keep_size_is_set(disk: Disk) -> None:
     file = make(disk, content=b"abc")
     file.fallocate(10 * PAGE, keep_size=True)
     assert (file.size(), file.pread(99, 0)) == (3, b"abc")

@@ -1,4 +1,4 @@
-"""Loops that come and go in one process: gRPC's late news for those that are gone is nobody's."""
+"""Loops that come and go in one process: late events of gRPC for closed ones are dropped."""
 
 from __future__ import annotations
 

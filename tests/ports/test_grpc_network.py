@@ -54,7 +54,7 @@ class Certificates:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")
-def test_a_handler_is_told_the_subject_of_a_verified_certificate(tmp_path: Path) -> None:
+def test_a_handler_gets_the_subject_of_a_verified_certificate(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     server_key, client_key = certificates.issue("node-1"), certificates.issue("client-7")
 

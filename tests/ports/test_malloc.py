@@ -26,10 +26,10 @@ print(kept, mallinfo().hblks - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-@pytest.mark.parametrize(("how", "told"), [("plain", "False 1"), ("kept", "True 0")])
-def test_a_large_block_is_not_mapped(how: str, told: str) -> None:
+@pytest.mark.parametrize(("how", "printed"), [("plain", "False 1"), ("kept", "True 0")])
+def test_a_large_block_is_not_mapped(how: str, printed: str) -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, timeout=60)
-    assert ran.stdout.strip() == told, ran.stderr
+    assert ran.stdout.strip() == printed, ran.stderr
 
 
 GIVING = """

@@ -81,7 +81,7 @@ async def test_an_error_of_ours_is_answered_by_its_status(net: Net) -> None:
 
 
 @on_both
-async def test_a_bug_in_a_handler_is_told_to_the_owner_and_not_to_the_caller(net: Net) -> None:
+async def test_a_bug_in_a_handler_is_reported_to_the_owner_and_not_to_the_caller(net: Net) -> None:
     async def unary(request: bytes, info: CallInfo) -> bytes:
         raise InvariantError("a secret of ours")
 

@@ -82,11 +82,11 @@ def test_synced_names_stay_and_synced_removals_stay_gone(new_disks: NewDisks) ->
     for disk in new_disks():
         fs, root = disk.fs, disk.root
         fs.mkdir(f"{root}/topic-0")
-        for name in ("topic-0/log", "doomed"):
+        for name in ("topic-0/log", "unlinked"):
             fs.open(f"{root}/{name}", create=True).close()
         disk.run(fs.sync_all(root))
         fs.rename(f"{root}/topic-0", f"{root}/topic-0-delete")
-        fs.unlink(f"{root}/doomed")
+        fs.unlink(f"{root}/unlinked")
         disk.run(fs.sync_dir(root))
         disk.power_cut()
         assert [name for name in disk.fs.list(root) if name != "lost+found"] == ["topic-0-delete"]

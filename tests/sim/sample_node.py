@@ -1,6 +1,6 @@
 """A small node that uses every port, and a run of three of them under faults; `python -m` prints its fingerprint.
 
-Each node counts what it is told, logs it, syncs it and answers; it tells its neighbour too, over a stream.
+Each node counts the lines it gets, logs them, syncs and answers; it forwards them to its neighbour, over a stream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SampleNode:
         await self._ports.network.listen(
             f"{self._name}:1", unary={COUNT: self._count}, streaming={FOLLOW: self._follow}
         )
-        await self._tell_neighbour()
+        await self._forward()
 
     async def _count(self, request: bytes, info: CallInfo) -> bytes:
         checksum = await self._ports.workers.run(zlib.crc32, request)
@@ -60,7 +60,7 @@ class SampleNode:
         while (line := await stream.recv()) is not None:
             self._ports.probe("heard", peer=info.peer, line=line)
 
-    async def _tell_neighbour(self) -> None:
+    async def _forward(self) -> None:
         channel = self._ports.network.connect(self._neighbour)
         while True:
             try:

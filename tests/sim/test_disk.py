@@ -226,7 +226,7 @@ def test_reserved_blocks_are_counted_and_written_without_more() -> None:
     assert m.fs.free_bytes("/") == 4 * PAGE - m.fs.open("/d/b").size()
 
 
-def test_reads_fail_when_told_and_writes_after_a_prefix() -> None:
+def test_reads_fail_on_demand_and_writes_after_a_prefix() -> None:
     m = machine()
     file = m.fs.open("/d/a", create=True)
     file.pwritev([b"x" * 100], 0)

@@ -154,7 +154,7 @@ async def leak(loop: SimLoop) -> None:
 
 async def lose_exception(loop: SimLoop) -> None:
     async def fail() -> None:
-        raise ValueError("nobody asks")
+        raise ValueError("not retrieved")
 
     task = loop.create_task(fail())
     await asyncio.sleep(1)
@@ -181,7 +181,7 @@ async def start_thread(loop: SimLoop) -> None:
         (spin, Livelock, str(SPIN_MAX)),
         (for_ever, TimeoutError, "not done at t=100"),
         (leak, SimError, "leaked"),
-        (lose_exception, SimError, "unretrieved.*nobody asks"),
+        (lose_exception, SimError, "unretrieved.*not retrieved"),
         (forget_await, SimError, "never awaited"),
         (fail_in_callback, SimError, "ZeroDivisionError"),
         (start_thread, SimError, "Workers"),
@@ -197,7 +197,7 @@ def test_what_asyncio_would_hide_is_an_error(
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_who_dies_before_it_is_told_of_an_exception_has_not_lost_it(paused: bool) -> None:
+def test_a_process_that_dies_before_it_gets_an_exception_has_not_lost_it(paused: bool) -> None:
     async def main(loop: SimLoop) -> None:
         process = Process("node")
 
@@ -206,7 +206,7 @@ def test_who_dies_before_it_is_told_of_an_exception_has_not_lost_it(paused: bool
                 loop.pause(process)
             else:
                 process.kill()
-            raise ValueError("nobody is left to ask")
+            raise ValueError("no task is left to retrieve it")
 
         async def node() -> None:
             await loop.create_task(fail())

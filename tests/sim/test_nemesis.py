@@ -103,7 +103,7 @@ def test_faults_do_what_they_say() -> None:
     assert play([Fault(1.0, FaultKind.POWER, "leader")]).deaths == [("n1", True)]
     assert sorted(play([Fault(1.0, FaultKind.POWER_ALL, "n0")]).deaths) == [(name, True) for name in NAMES]
     assert play([Fault(1.0, FaultKind.CRASH_THEN_POWER, "n0")]).deaths == [("n0", False), ("n0", True)]
-    assert play([Fault(1.0, FaultKind.CRASH, "nobody")]).nemesis.struck == {}
+    assert play([Fault(1.0, FaultKind.CRASH, "unknown")]).nemesis.struck == {}
     stopped = play([Fault(1.0, FaultKind.SYNC_ERROR, "n2")])
     assert stopped.nemesis.struck == {FaultKind.SYNC_ERROR: 1}
     assert len(stopped.nemesis.stops) == 1

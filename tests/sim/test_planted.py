@@ -75,7 +75,7 @@ def write_no_torn_sectors(patch: Patch) -> None:
     patch.setattr(inode, "SECTOR", 1 << 20)
 
 
-def mend_a_failed_sync(patch: Patch) -> None:
+def repair_a_failed_sync(patch: Patch) -> None:
     honest = FileNode.sync
     patch.setattr(FileNode, "sync", lambda self, upto, *, fails: None if fails else honest(self, upto, fails=False))
 
@@ -143,7 +143,7 @@ DISK = [
     (lose_synced_names, lambda: power_suite.test_synced_names_stay_and_synced_removals_stay_gone(sim_disks)),
     (keep_unsynced_bytes, lambda: power_suite.test_what_nobody_synced_may_be_lost(sim_disks)),
     (write_no_torn_sectors, disk_tests.test_a_power_cut_keeps_what_was_synced_and_tears_the_rest),
-    (mend_a_failed_sync, disk_tests.test_a_failed_sync_lies_ever_after),
+    (repair_a_failed_sync, disk_tests.test_a_failed_sync_lies_ever_after),
     (sync_what_came_later, disk_tests.test_what_was_written_during_a_sync_is_not_promised),
     (split_a_rename, disk_tests.test_a_rename_between_directories_is_kept_in_both_or_neither),
     (forget_windows, on_sim(disk_suite.test_a_mapping_sees_later_writes)),
@@ -240,8 +240,8 @@ def arm_if_no_way_is_cut(self: Wire) -> None:
         self._fabric.at(max(self._frames[0][0], self._fabric.loop.now), self._pump)
 
 
-def tell_a_power_cut(patch: Patch) -> None:
-    patch.setattr(Fabric, "died", lambda self, process, host: self._reset_of(process, "told"))
+def reset_at_a_power_cut(patch: Patch) -> None:
+    patch.setattr(Fabric, "died", lambda self, process, host: self._reset_of(process, "reset"))
 
 
 def refuse_nothing(patch: Patch) -> None:
@@ -270,7 +270,7 @@ NETWORK = [
     (never_time_out, over_seeds(connection_suite.test_a_silent_peer_is_found_out_on_both_sides)),
     (take_two_readers, over_seeds(network_suite.test_two_users_of_one_direction_are_a_bug)),
     (cut_both_ways, world_tests.test_a_link_cut_one_way_lets_the_request_through_and_not_the_answer),
-    (tell_a_power_cut, world_tests.test_a_crash_is_told_at_once_and_a_power_cut_is_not),
+    (reset_at_a_power_cut, world_tests.test_a_crash_resets_connections_at_once_and_a_power_cut_does_not),
     (refuse_nothing, world_tests.test_a_frame_to_a_process_of_before_is_answered_by_a_reset),
     (bury_the_cause_with_the_crash, world_tests.test_a_bug_in_a_handler_fails_the_run),
 ]

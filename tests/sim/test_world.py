@@ -101,7 +101,7 @@ def play(story: Story, seeds: int = 5) -> None:
 def test_a_seed_is_a_run_in_every_process() -> None:
     seeds = ["1", "2"]
     root = Path(__file__).parent.parent.parent
-    told = {
+    printed = {
         subprocess.run(
             [sys.executable, "-m", "tests.sim.sample_node", *seeds],
             cwd=root,
@@ -113,11 +113,11 @@ def test_a_seed_is_a_run_in_every_process() -> None:
         for hash_seed in ("0", "77", "random")
     }
     here = [fingerprint(int(seed)) for seed in seeds]
-    assert told == {" ".join(map(str, here)) + "\n"}
+    assert printed == {" ".join(map(str, here)) + "\n"}
     assert here[0] != here[1]
 
 
-def test_a_crash_is_told_at_once_and_a_power_cut_is_not() -> None:
+def test_a_crash_resets_connections_at_once_and_a_power_cut_does_not() -> None:
     async def wait(pair: Pair, strike: Callable[[Host], None]) -> None:
         async with pair.channel.stream(SINK) as stream:
             await stream.send(b"x")
@@ -203,7 +203,7 @@ def test_a_link_cut_one_way_lets_the_request_through_and_not_the_answer() -> Non
     play(story)
 
 
-def test_a_cut_healed_and_made_again_counts_anew() -> None:
+def test_a_cut_healed_and_made_again_counts_from_zero() -> None:
     async def story(pair: Pair) -> None:
         async with pair.channel.stream(SINK) as stream:
             await stream.send(b"x")
@@ -243,7 +243,7 @@ def test_a_short_stop_is_not_noticed() -> None:
         calling = asyncio.get_running_loop().create_task(pair.echo())
         await asyncio.sleep(1)
         pair.server.resume()
-        assert await calling in ("OK", "UNAVAILABLE")  # a handshake that nobody answers is not tried for ever
+        assert await calling in ("OK", "UNAVAILABLE")  # an unanswered handshake times out
         assert await pair.echo() == "OK"
         pair.server.pause()
         calling = asyncio.get_running_loop().create_task(pair.echo())

@@ -38,13 +38,13 @@ class FakeLink:
     async def write(self, node: BrokerId, markers: Sequence[PartitionMarker]) -> Sequence[MarkerOutcome]:
         self.asked += 1
         if not self.reachable:
-            raise LeaderNotAvailableError("nobody is there")
+            raise LeaderNotAvailableError("no node is there")
         self.written += [(node, marker) for marker in markers]
         return [MarkerOutcome(ended=marker.partition in self.records) for marker in markers]
 
     async def take_back(self, node: BrokerId, grant: Grant) -> bool:
         if not self.reachable:
-            raise LeaderNotAvailableError("nobody is there")
+            raise LeaderNotAvailableError("no node is there")
         self.taken_back.append(grant)
         return self.used
 
@@ -158,7 +158,7 @@ class Bench:
 
 
 def check_that_no_marker_comes_before_its_decision_is_replicated(bench: Bench) -> None:
-    """Else one partition could have committed what a later coordinator, which never heard of it, aborts."""
+    """Otherwise one partition could commit what a later coordinator, without that decision, aborts."""
     producer = bench.init()
     bench.run(bench.adding(producer))
     ending = bench.start(bench.ending(producer))

@@ -173,7 +173,7 @@ def test_a_late_batch_of_a_transaction_finds_none_open(coordinator: Coordinator)
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("completed", [True, False])
-def test_an_end_that_is_asked_again_is_answered_again_and_never_decided_anew(
+def test_a_retried_end_is_answered_again_and_never_decided_twice(
     coordinator: Coordinator, commit: bool, completed: bool
 ) -> None:
     producer = coordinator.init()
@@ -333,14 +333,14 @@ def test_what_is_late_of_a_transaction_given_up_before_it_was_open_opens_none(
 
 
 def test_who_is_not_known_and_who_is_ahead(coordinator: Coordinator) -> None:
-    nobody = TransactionalProducer(producer_id=ProducerId(1), producer_epoch=ProducerEpoch(0))
+    unknown = TransactionalProducer(producer_id=ProducerId(1), producer_epoch=ProducerEpoch(0))
     with pytest.raises(UnknownProducerIdError):
-        coordinator.add(nobody, T_0)
+        coordinator.add(unknown, T_0)
     producer = coordinator.init()
     with pytest.raises(InvalidRequestError):
         coordinator.add(replace(producer, producer_epoch=ProducerEpoch(5)), T_0)
     with pytest.raises(ProducerFencedError):
-        coordinator.add(nobody, T_0)
+        coordinator.add(unknown, T_0)
 
 
 def test_epochs_that_are_used_up_give_way_to_another_producer_id(coordinator: Coordinator) -> None:
