@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
+from . import group_mutants, transaction_mutants
 from .mutants import MUTANTS
 from .run import simulate
 
@@ -25,3 +29,11 @@ def test_longer_search_finds(name: str) -> None:
 def test_each_is_found_or_said_to_be_masked() -> None:
     for name, mutant in MUTANTS.items():
         assert bool(mutant.seeds) != bool(mutant.masked), name
+
+
+@pytest.mark.parametrize("mutants", [MUTANTS, group_mutants.MUTANTS, transaction_mutants.MUTANTS])
+def test_each_can_be_planted(mutants: Mapping[str, Any]) -> None:
+    """What it replaces exists under that name; otherwise it would be found for the wrong reason."""
+    for mutant in mutants.values():
+        with mutant.plant():
+            pass
