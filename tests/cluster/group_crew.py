@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition
-from streamlog.sim.task import SimTask
-from streamlog.sim.world import Host, World
+from streamlog.sim.world import World
 
+from .client_program import ClientProgram
 from .group_plan import Action, Event, GroupPlan, GroupsPlan, MemberPlan
 from .group_watch import GroupWatch
 from .nodes import bootstrap
@@ -22,27 +20,19 @@ AGAIN_S: Final = 0.2
 """After an error; and until it is looked again whether a program has ended."""
 
 
-class Program:
+class Program(ClientProgram):
     """A loop of polls, from `start` to `leave`, or until it is killed; then it may be started anew."""
 
     def __init__(self, plan: GroupsPlan, group: GroupPlan, member: MemberPlan, world: World, watch: GroupWatch) -> None:
+        super().__init__(world.host(member.host), world)
         self.group = group
         self.name = member.host
-        self.errors: Counter[str] = Counter()
         self._plan = plan
         self._member = member
-        self._world = world
         self._watch = watch
-        self._host: Host = world.host(member.host)
-        self._task: SimTask[None] | None = None
         self._leaving = False
         self._stuck_s = 0.0  # what it does before its next poll
-        self._healed = False
         self._over = False
-
-    @property
-    def is_running(self) -> bool:
-        return self._host.alive and self._task is not None and not self._task.done()
 
     def start(self) -> None:
         if self._over:
@@ -59,7 +49,7 @@ class Program:
     def leave(self) -> None:
         self._leaving = True
 
-    def leave_for_good(self) -> None:
+    def leave_permanently(self) -> None:
         """A start that is due finds it over."""
         self._over = True
         self.leave()
@@ -77,36 +67,26 @@ class Program:
         if not self.is_running:
             self.start()
             return
-        host, lasts = self._host, action.lasts
         match action.event:
             case Event.LEAVE:
                 self.leave()
-                self._later(lasts, self.start)
+                self._restart_after(action.lasts)
             case Event.KILL:
-                host.crash()
-                self._later(lasts, self.start)
+                self._host.crash()
+                self._restart_after(action.lasts)
             case Event.POWER:
-                host.power_cut()
-                self._later(lasts, self.start)
+                self._host.power_cut()
+                self._restart_after(action.lasts)
             case Event.PAUSE:
-                host.pause()
-                self._later(lasts, host.resume)
+                self._pause(action.lasts)
             case Event.STUCK:
-                self._stuck_s = lasts
+                self._stuck_s = action.lasts
             case Event.CUT:
-                nodes = self._plan.cluster.nodes
-                links = [link for node in nodes for link in ((node, host.name), (host.name, node))]
-                for link in links:
-                    self._world.fabric.block(*link)
-                self._later(lasts, lambda: self._world.fabric.heal(links))
-
-    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Unless all is healed by then."""
-        self._world.fabric.after(delay_s, lambda: None if self._healed else action())
+                self._cut_off(self._plan.cluster.nodes, action.lasts)
 
     def heal(self) -> None:
         """From now on it is quick, and nothing happens to it by itself."""
-        self._healed = True
+        self._settled = True
         self._host.resume()
 
     async def _live(self) -> None:
@@ -146,7 +126,7 @@ class Program:
             self._watch.given(self.group.name, process, consumer._group.membership, partition, record.offset)
         stuck_s, self._stuck_s = self._stuck_s, 0.0
         busy_s = self._member.handling_s if records else 0.0
-        if (busy_s or stuck_s) and not self._healed:
+        if (busy_s or stuck_s) and not self._settled:
             await asyncio.sleep(busy_s + stuck_s)
         if records and self._member.commits:
             await consumer.commit()
@@ -183,6 +163,6 @@ class GroupCrew:
     async def end(self) -> None:
         """All leave in order."""
         for program in self.programs.values():
-            program.leave_for_good()
+            program.leave_permanently()
         for program in self.programs.values():
             await program.until_ended()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from streamlog.api import calls
@@ -15,9 +14,9 @@ from streamlog.client.consumer.start_positions import EARLIEST
 from streamlog.errors import ProducerFencedError, StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.ports import Ports
-from streamlog.sim.task import SimTask
 from streamlog.sim.world import Host, World
 
+from .client_program import ClientProgram
 from .transaction_ledger import Ledger
 from .transaction_plan import NODES, Action, Event, TransactionsPlan, WriterPlan
 from .transaction_writers import Stage, addresses, make_writer
@@ -28,29 +27,21 @@ PAUSE_S: Final = 0.2
 _SUBSCRIBE: Final = "streamlog.v1.Records/Subscribe"
 
 
-class Program:
+class Program(ClientProgram):
     """From `start` to its end: fenced, killed, or what it was told to write is written."""
 
     def __init__(
         self, writer: WriterPlan, host: Host, world: World, partitions: Sequence[TopicPartition], ledger: Ledger
     ) -> None:
-        self.errors: Counter[str] = Counter()
+        super().__init__(host, world)
         self.fenced = 0
         self._writer = writer
-        self._host = host
-        self._world = world
         self._partitions = partitions
         self._ledger = ledger
         self._rng = world.stream(f"writer/{host.name}")
-        self._task: SimTask[None] | None = None
-        self._ended = False  # for good
-
-    @property
-    def is_running(self) -> bool:
-        return self._host.alive and self._task is not None and not self._task.done()
 
     def start(self, count: int | None = None) -> None:
-        if self.is_running or self._ended:
+        if self.is_running or self._settled:
             return
         self._host.crash()
         ports = self._host.boot()
@@ -74,16 +65,16 @@ class Program:
 
     async def write(self, count: int) -> None:
         """By a program that starts now: so many transactions, committed."""
-        self._ended = False
+        self._settled = False
         self.start(count)
-        self._ended = True
+        self._settled = True
         assert self._task is not None
         await asyncio.wait([self._task])
         self._task.result()
 
     def kill(self) -> None:
-        """For good."""
-        self._ended = True
+        """Permanently."""
+        self._settled = True
         self._host.resume()
         self._host.crash()
 
@@ -91,23 +82,14 @@ class Program:
         if not self.is_running:
             self.start()
             return
-        host, lasts = self._host, action.lasts
         match action.event:
             case Event.KILL:
-                host.crash()
-                self._later(lasts, self.start)
+                self._host.crash()
+                self._restart_after(action.lasts)
             case Event.PAUSE:
-                host.pause()
-                self._later(lasts, host.resume)
+                self._pause(action.lasts)
             case Event.CUT:
-                links = [link for node in NODES for link in ((node, host.name), (host.name, node))]
-                for link in links:
-                    self._world.fabric.block(*link)
-                self._later(lasts, lambda: self._world.fabric.heal(links))
-
-    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Unless it has ended for good by then."""
-        self._world.fabric.after(delay_s, lambda: None if self._ended else action())
+                self._cut_off(NODES, action.lasts)
 
 
 class TransactionCrew:
