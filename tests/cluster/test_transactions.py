@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from tests.support.transaction_bench import Bench, check_that_no_marker_comes_before_its_decision_is_replicated
 
+from .seeds import stats_of
 from .transaction_ledger import Ledger, Outcome
 from .transaction_mutants import MUTANTS
 from .transaction_plan import Event
@@ -34,11 +33,7 @@ def test_all_or_nothing_in_more_seeds(first: int) -> None:
 
 
 def check(first: int) -> None:
-    stats: Counter[str] = Counter()
-    for seed in range(first, first + SHARD):
-        report = simulate_transactions(seed)
-        assert report.ok, f"seed {seed}: {[str(violation) for violation in report.violations]}"
-        stats.update(report.stats)
+    stats = stats_of(simulate_transactions, range(first, first + SHARD))
     # A simulation in which nothing happens proves nothing.
     assert stats["transactions committed"] > 15 * SHARD
     assert stats["transactions aborted"] > 3 * SHARD
