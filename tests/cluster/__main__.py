@@ -1,6 +1,6 @@
 """The cluster's simulation from the command line (`make sim`).
 
-python -m tests.cluster --seed 7            one run, told from beginning to end
+python -m tests.cluster --seed 7            one run, with its story
 python -m tests.cluster --seeds 300 --from 0 --jobs 2
 python -m tests.cluster --shrink 7          the shortest plan that still breaks what seed 7 breaks, as a test
 ... --mutant ack_before_sync_on_leader      with a defect planted
@@ -27,8 +27,8 @@ from .run import Report, simulate, with_faults
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="The cluster in simulation.")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--seed", type=int, metavar="N", help="run one seed and tell what happens")
-    what.add_argument("--seeds", type=int, metavar="N", help="run so many, and tell which fail")
+    what.add_argument("--seed", type=int, metavar="N", help="run one seed and print its story")
+    what.add_argument("--seeds", type=int, metavar="N", help="run so many, and print those that fail")
     what.add_argument("--shrink", type=int, metavar="N", help="make the plan of a failing seed short")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="M", help="the first of --seeds")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes for --seeds")

@@ -29,7 +29,7 @@ POLL: Final = "poll"
 """Operation of a row: one record that a consumer was given. One process is one assignment: it never seeks."""
 
 SHOWN_MAX: Final = 3
-"""Violations of one invariant that are told; the rest is seldom news."""
+"""Violations of one invariant that are reported; more seldom help."""
 
 
 class Violation(Struct, frozen=True, order=True):
@@ -80,7 +80,7 @@ def no_lost_write(evidence: Evidence) -> Iterator[str]:
         for replica, records in evidence.committed.get(row.partition, []):
             stored = records.get(row.offset)
             if row.offset >= replica.log_start and (stored is None or stored.value != row.value):
-                yield f"{_told(row)} acknowledged at t={row.completed:.3f}, on node {replica.broker} is {_seen(stored)}"
+                yield f"{_row(row)} acknowledged at t={row.completed:.3f}, on node {replica.broker} is {_seen(stored)}"
                 break
 
 
@@ -98,7 +98,7 @@ def no_phantom(evidence: Evidence) -> Iterator[str]:
     for where, offset, value in seen:
         row = evidence.sent.get(value or b"")
         if row is None:
-            yield f"{where} has {value!r} at {offset}, which nobody sent"
+            yield f"{where} has {value!r} at {offset}, which no client sent"
         elif row.outcome is Outcome.FAIL:
             yield f"{where} has {value!r} at {offset}, which was refused with {row.error}"
 
@@ -181,7 +181,7 @@ def nothing_unseen(evidence: Evidence) -> Iterator[str]:
             starts = [replica.log_start for replica, _ in evidence.committed.get(row.partition, [])]
             kept = row.partition.topic not in evidence.compacted and row.offset >= max(starts, default=Offset(0))
             if kept and (row.partition, row.offset) not in given:
-                yield f"{reader} did not find {_told(row)}"
+                yield f"{reader} did not find {_row(row)}"
 
 
 def replicas_are_identical(evidence: Evidence) -> Iterator[str]:
@@ -228,7 +228,7 @@ def latest_of_each_key(evidence: Evidence) -> Iterator[str]:
     for (partition, key), row in latest.items():
         for replica, records in evidence.committed.get(partition, []):
             if not any(stored.key == key and stored.offset >= (row.offset or 0) for stored in records.values()):
-                yield f"{partition} on node {replica.broker}: key {key!r} is gone, {_told(row)} was its latest"
+                yield f"{partition} on node {replica.broker}: key {key!r} is missing, {_row(row)} was its latest"
 
 
 def offsets_join(evidence: Evidence) -> Iterator[str]:
@@ -258,7 +258,7 @@ def key_of(value: bytes) -> bytes:
     return value.split(b"/")[2]
 
 
-def _told(row: Row) -> str:
+def _row(row: Row) -> str:
     return f"{(row.value or b'').rstrip(b'.')!r} at {row.partition}@{row.offset}"
 
 

@@ -1,6 +1,6 @@
 """The command line that the simulations of groups and of transactions have in common.
 
-python -m tests.cluster.group_run --seed 7           one run, told from beginning to end
+python -m tests.cluster.group_run --seed 7           one run, with its story
 python -m tests.cluster.group_run --seeds 300 --from 0
 ... --mutant hint_lost                               with a defect planted
 """
@@ -18,7 +18,7 @@ from msgspec import Struct
 from .mutants import Mutant
 from .run import Report
 
-TOLD_MAX = 1_500
+SHOWN_MAX = 1_500
 """Characters of what is broken in one seed."""
 
 
@@ -38,8 +38,8 @@ class Simulated(Struct, frozen=True, kw_only=True):
 def main(simulated: Simulated, arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {simulated.module}", description=simulated.title)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--seed", type=int, metavar="N", help="run one seed and tell what happens")
-    what.add_argument("--seeds", type=int, metavar="N", help="run so many, and tell which fail")
+    what.add_argument("--seed", type=int, metavar="N", help="run one seed and print its story")
+    what.add_argument("--seeds", type=int, metavar="N", help="run so many, and print those that fail")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="M", help="the first of --seeds")
     parser.add_argument("--mutant", choices=sorted(simulated.mutants), help="plant this defect")
     options = parser.parse_args(arguments)
@@ -68,7 +68,7 @@ def _run_many(simulated: Simulated, seeds: Sequence[int], mutant: str | None) ->
         if not report.ok:
             failed += 1
             told = "; ".join(str(violation) for violation in report.violations[:3])
-            print(f"seed {seed}: {told[:TOLD_MAX]}", flush=True)
+            print(f"seed {seed}: {told[:SHOWN_MAX]}", flush=True)
         if (seed + 1) % 500 == 0:
             print(f"... {seed + 1}, {failed} failed", flush=True)
     cpu_s = (time.process_time() - begin) / len(seeds)

@@ -1,6 +1,6 @@
-"""How the watch sees what nodes do: for the length of a run, these methods of the real classes tell it.
+"""How the watch sees what nodes do: for the length of a run, these methods of the real classes notify it.
 
-A node has no need to tell so much in production. Which node it is follows from the process whose context the call
+A node need not report so much in production. Which node it is follows from the process whose context the call
 runs in. What is looked at is whatever stands in the class then, a planted defect included.
 """
 
@@ -74,7 +74,7 @@ def _log(follower: PartitionFollower) -> Log:
 
 
 def _telling(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
-    """`method`, which tells when it has returned; not when it has raised. What `tell` takes, it gets."""
+    """`method`, which notifies when it has returned; not when it has raised. What `tell` takes, it gets."""
     taken = len(signature(tell).parameters) - 2
 
     def told(owner: Any, args: tuple[Any, ...]) -> None:

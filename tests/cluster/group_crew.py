@@ -21,7 +21,7 @@ AGAIN_S: Final = 0.2
 
 
 class Program(ClientProgram):
-    """A loop of polls, from `start` to `leave`, or until it is killed; then it may be started anew."""
+    """A loop of polls, from `start` to `leave`, or until it is killed; then it may be started again."""
 
     def __init__(self, plan: GroupsPlan, group: GroupPlan, member: MemberPlan, world: World, watch: GroupWatch) -> None:
         super().__init__(world.host(member.host), world)
@@ -105,7 +105,7 @@ class Program(ClientProgram):
         try:
             while not self._leaving:
                 try:
-                    # Also after an error that ends a membership for good: an instance id that is still in use.
+                    # Also after an error that ends a membership permanently: an instance id that is still in use.
                     consumer.subscribe(group.topics, pattern=group.pattern or None)
                     while not self._leaving:
                         await self._turn(consumer)
@@ -144,7 +144,7 @@ class GroupCrew:
         }
 
     def one_more(self, group: GroupPlan) -> Program:
-        """A member that is not of the plan, for whoever looks how quickly it is taken in."""
+        """A member that is not of the plan, to measure how quickly it gets partitions."""
         name = f"x{group.name}"
         member = MemberPlan(host=name, instance_id="", commits=False, handling_s=0.0, starts_at=0.0)
         program = self.programs[name] = Program(self._plan, group, member, self._world, self._watch)

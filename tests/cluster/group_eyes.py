@@ -1,4 +1,4 @@
-"""How the watch sees what members of groups do: for the length of a run these methods of the client tell it."""
+"""How the watch sees what members of groups do: for the length of a run these methods of the client notify it."""
 
 from __future__ import annotations
 

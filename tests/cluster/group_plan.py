@@ -32,7 +32,7 @@ COORDINATOR: Final = "coordinator"
 """A role as target: the leader of the partition that remembers the first group."""
 
 FLEETING: Final = "fleeting"
-"""A topic that is deleted and made anew while groups read it: nothing is promised of its offsets."""
+"""A topic that is deleted and recreated while groups read it: nothing is promised of its offsets."""
 FLEETING_PARTITIONS: Final = 2
 NODES: Final = ("n1", "n2", "n3")
 SESSION_MS: Final = 2000
@@ -44,7 +44,7 @@ class Event(enum.Enum):
 
     LEAVE = enum.auto()  # closes its consumer
     KILL = enum.auto()  # kill -9: the kernel ends its connections
-    POWER = enum.auto()  # nobody is told
+    POWER = enum.auto()  # no peer is notified
     PAUSE = enum.auto()  # SIGSTOP
     STUCK = enum.auto()  # asks for no records meanwhile
     CUT = enum.auto()  # from all nodes
@@ -140,7 +140,7 @@ def _cluster(seed: int, hosts: Sequence[str]) -> Plan:
 
 
 def _deposed(rng: random.Random) -> list[Fault]:
-    """A coordinator that members reach and other nodes do not: it answers until it hears that it is none any more."""
+    """A coordinator that members reach and other nodes do not: it answers until it learns that it was replaced."""
     at, lasts = round(rng.uniform(BEGIN_S + 1.0, FAULTS_END_S - 3.0), 3), round(rng.uniform(1.0, 4.0), 3)
     return [Fault(at, FaultKind.CUT, COORDINATOR, other, lasts) for other in NODES]
 
@@ -198,7 +198,7 @@ def _actions(rng: random.Random, hosts: Sequence[str]) -> list[Action]:
     while (now := round(now + rng.expovariate(1 / rng.choice((0.5, 1.5))), 3)) < FAULTS_END_S:
         lasts = round(rng.choice((0.2, 1.0, 3.5)) * rng.random(), 3)
         event = rng.choice(chosen)
-        if event is Event.PAUSE and rng.random() < 0.6:  # it is put out meanwhile, and does not know
+        if event is Event.PAUSE and rng.random() < 0.6:  # it is removed meanwhile, and does not know
             lasts = round(lasts + SESSION_MS / 1000, 3)
         found.append(Action(now, rng.choice(hosts), event, lasts))
     return found

@@ -35,7 +35,7 @@ from .workload import Target
 
 GROWN_BY: Final = 2
 OWNED_AFTER_HEAL_S: Final = 10.0
-"""I19: by then every partition has an owner again: whoever is in the way has been put out."""
+"""I19: by then every partition has an owner again: a member in the way has been removed."""
 READ_S: Final = 5.0
 CALM_S: Final = 0.6
 """I19 in a calm group: a member joins, leaves or dies, and all partitions have an owner. Less than a heartbeat's
@@ -170,13 +170,13 @@ class GroupSimulation(Simulation):
 
     async def _have_owners(self) -> None:
         since = self.loop.now
-        await self._pause(SESSION_MS / 1000)  # members that were put out, and are back, do not know it yet
+        await self._pause(SESSION_MS / 1000)  # members that were removed, and are back, do not know it yet
         for group in self.groups_plan.groups:
             if not await self._within(since + OWNED_AFTER_HEAL_S - self.loop.now, lambda: self._has_owners(group)):  # noqa: B023  called at once
-                self._wrong("I19", f"{OWNED_AFTER_HEAL_S} s after the heal {self._told(group)}")
+                self._wrong("I19", f"{OWNED_AFTER_HEAL_S} s after the heal {self._described(group)}")
         self.stats["ms until all is owned after the heal"] = round((self.loop.now - since) * 1000)
 
-    def _told(self, group: GroupPlan) -> str:
+    def _described(self, group: GroupPlan) -> str:
         return f"group {group.name}: {self._partitions(group)} have owners {self.group_watch.owners(group.name)}"
 
     async def _write_everywhere(self) -> None:
@@ -236,7 +236,7 @@ class GroupSimulation(Simulation):
 
         watch = self.group_watch
         if not await self._within(CALM_S, holds):
-            self._wrong("I19", f"{CALM_S} s after {what}: {self._told(group)}")
+            self._wrong("I19", f"{CALM_S} s after {what}: {self._described(group)}")
         self.stats["ms until all is owned in a calm group"] += round((self.loop.now - since) * 1000)
 
     async def _is_committed(self) -> None:

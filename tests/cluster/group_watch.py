@@ -1,9 +1,9 @@
-"""What must hold of groups, checked as it happens, by what their members and nobody else sees (FAULTS: I6, I14 to I16).
+"""What must hold of groups, checked as it happens, by what their members alone see (FAULTS: I6, I14 to I16).
 
     I6   what a member is given of a partition, as long as it has it, goes on where it was
     I14  once a commit was acknowledged, no later read or acknowledged commit of that offset is below it; a member whose
          partition another one has been told to have in a later epoch commits nothing of it
-    I15  in one epoch of a group a partition is had by one member; and nobody is given a partition as long as another
+    I15  in one epoch of a group a partition is had by one member; and no member gets a partition as long as another
          one has it who is still a member, as the coordinator's answer to a later heartbeat of that one shows
     I16  when a commit is acknowledged, everything below it has been given to some member
 
@@ -49,11 +49,11 @@ class Begun(Struct, frozen=True):
     group: str
     process: Process | None
     floors: Mapping[TopicPartition, Offset]
-    latest: Mapping[TopicPartition, tuple[int, str]]  # the latest epoch in which somebody had it, and who
+    latest: Mapping[TopicPartition, tuple[int, str]]  # the latest epoch in which a member had it, and which
 
 
 class GroupWatch:
-    """Told by the eyes (`group_eyes`) and by the members."""
+    """Called by the eyes (`group_eyes`) and by the members."""
 
     def __init__(self, now: Callable[[], float], wrong: Callable[[str, str], None], *, kept: frozenset[str]) -> None:
         """`kept`: topics that are never deleted."""
@@ -67,7 +67,7 @@ class GroupWatch:
         self._given: dict[tuple[str, TopicPartition], set[Offset]] = {}
         self._frontiers: dict[tuple[str, TopicPartition], Offset] = {}
         self.commits = 0
-        self.rebalances = 0  # partitions that somebody got
+        self.rebalances = 0  # partitions that a member got
 
     # Members.
 
@@ -115,7 +115,7 @@ class GroupWatch:
             self.rebalances += 1
             one.expected.pop(partition, None)
             for other in self.living(one.group):
-                # In a later epoch than this one's it has it by right: this one is out, and has not heard of it yet.
+                # In a later epoch than this one's it has it by right: this one was removed, and does not know yet.
                 earlier = other.is_member() and other.member.epoch <= member.epoch
                 if earlier and other.owner != one.owner and other.had.get(partition) == topic:
                     told = f"group {one.group}, epoch {member.epoch}: {one.owner} got {partition} at {self._now():.3f}"
@@ -159,7 +159,7 @@ class GroupWatch:
         self._frontiers[group, partition] = frontier
 
     def frontier(self, group: str, partition: TopicPartition) -> Offset:
-        """Everything below was given to somebody."""
+        """Everything below was given to a member."""
         return self._frontiers.get((group, partition), Offset(0))
 
     # Offsets.
@@ -170,7 +170,7 @@ class GroupWatch:
         return Begun(group, process, floors, latest)
 
     def committed(self, begun: Begun, epoch: int | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Acknowledged. `epoch`: the member's; None: of nobody's member."""
+        """Acknowledged. `epoch`: the member's; None: no member."""
         group = begun.group
         who = next((one.owner for one in self.living(group) if one.process is begun.process), str(begun.process))
         for partition, at in offsets.items():
@@ -184,7 +184,7 @@ class GroupWatch:
             if epoch is not None and epoch < latest and owner != who:
                 self._wrong("I14", f"{told}, which {owner} had in epoch {latest} before")
             if at.offset > self.frontier(group, partition):
-                self._wrong("I16", f"{told}, and nobody was given {self.frontier(group, partition)}")
+                self._wrong("I16", f"{told}, and no member was given {self.frontier(group, partition)}")
             key = group, partition
             self._floors[key] = max(self._floors.get(key, Offset(0)), at.offset)
 

@@ -1,6 +1,6 @@
 """Defects that are planted into the real classes, one at a time: the simulation must find them.
 
-Each is a mistake that somebody could make, and that end-to-end tests seldom show. A defect that no seed finds is either
+Each is a plausible mistake, and that end-to-end tests seldom show. A defect that no seed finds is either
 redundant, because another defence catches it, or there is no such schedule: `masked` says what it is.
 """
 
@@ -180,7 +180,7 @@ def min_insync_ignored() -> AbstractContextManager[object]:
 
 
 def epoch_ignored() -> AbstractContextManager[object]:
-    """A deposed leader serves whoever asks."""
+    """A deposed leader serves clients."""
     return _patched(PartitionLeader, "check_epoch", lambda self, leader_epoch: None)
 
 
@@ -203,7 +203,7 @@ def truncation_by_high_watermark() -> AbstractContextManager[object]:
 
 
 def leads_on_in_another_epoch() -> AbstractContextManager[object]:
-    """A leader that is elected anew goes on as it was, under the epoch that is over."""
+    """A re-elected leader continues under its stale epoch."""
 
     def mutant(self: Replica, role: LeaderReplica | FollowerReplica, wanted: Assignment, leader: BrokerId) -> bool:
         return (role.topic_id, leader) == (wanted.topic_id, wanted.partition.leader)
@@ -227,7 +227,7 @@ def unclean_restart_unnoticed() -> AbstractContextManager[object]:
 
 
 def first_live_replica_leads() -> AbstractContextManager[object]:
-    """Where nobody is in sync any more, the first replica that answers leads, not the one with the longest log."""
+    """Where no replica is in sync any more, the first replica that answers leads, not the one with the longest log."""
 
     def preference(partition: Partition, state: ReplicaState) -> int:
         return -partition.replicas.index(state.broker_id)
@@ -257,7 +257,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "epoch_ignored": Mutant(
         plant=epoch_ignored,
         masked="a deposed leader's streams end with its leadership, and who goes on at another is checked for "
-        "divergence: what the epoch would refuse is mended, or never asked",
+        "divergence: what the epoch would refuse is repaired, or never checked",
     ),
     "truncation_by_high_watermark": Mutant(
         plant=truncation_by_high_watermark,

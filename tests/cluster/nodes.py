@@ -40,7 +40,7 @@ NOT_YET: Final = (
     QuorumUnavailableError,
     RequestTimedOutError,
 )
-"""What a cluster that is starting says to whoever creates a topic."""
+"""What a cluster that is starting says to a client that creates a topic."""
 
 
 def properties(plan: Plan, name: str) -> dict[str, str]:
@@ -85,7 +85,7 @@ async def make_admin(plan: Plan, ports: Ports) -> AsyncAdmin:
 
 
 async def create_topics(plan: Plan, ports: Ports) -> None:
-    """As soon as enough nodes are there. Tried again until then, as somebody at a terminal would."""
+    """As soon as enough nodes are there. Tried again until then, as a user at a terminal would."""
     admin = await make_admin(plan, ports)
     for topic in plan.topics:
         configs = {"min.insync.replicas": str(topic.min_insync_replicas), **topic.configs}

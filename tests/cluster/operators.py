@@ -51,7 +51,7 @@ class Tuner:
         try:
             await self._admin.alter_config(ConfigResource.topic(self._topic), [ConfigChange(name=SETTING, value=value)])
         except StreamlogError:
-            return  # nobody knows whether it was made
+            return  # whether it was made is unknown
         operation.completed = self._now()
 
     def problems(self, read: Mapping[str, str]) -> list[str]:

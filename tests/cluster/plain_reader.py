@@ -39,7 +39,7 @@ class PlainReader:
         self._doubtful = True  # who leads
 
     async def poll(self) -> Sequence[Polled]:
-        """Whoever leads a partition now is asked once; one that does not answer well is asked again at the next poll.
+        """The partition's leader is asked once; one that does not answer well is asked again at the next poll.
         Raises where no metadata could be had.
         """
         if self._doubtful:
@@ -58,7 +58,7 @@ class PlainReader:
         self._doubtful = False
         topics = sorted({partition.topic for partition in self._positions})
         for topic in topics:
-            self._metadata.forget(topic)  # nobody watches it here
+            self._metadata.forget(topic)  # it is not watched here
         await self._metadata.look_up(topics, timeout_s=TIMEOUT_S)
 
     async def _fetch(self, partition: TopicPartition) -> list[Polled]:

@@ -1,7 +1,7 @@
 """What a seed does, as data: the cluster, its hardware and settings, its topics, the load, and the faults.
 
 Made before the run from streams of randomness of its own, so that a fault can be left out without throwing the dice of
-the rest anew. Swarm testing: each seed draws its own few kinds of faults, its own speeds and limits.
+the rest again. Swarm testing: each seed draws its own few kinds of faults, its own speeds and limits.
 
     0 s         BEGIN_S       FAULTS_END_S   HEAL_S        LOAD_END_S   then          END_S
     start,      load and faults              healed, the   calm: pairs of requests    the last

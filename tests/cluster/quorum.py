@@ -86,7 +86,7 @@ class Quorum:
         leader = max(leaders, key=lambda member: member.core.term, default=None)
         return None if leader is None else f"n{leader.node_id}"
 
-    # What is told.
+    # Notifications.
 
     def on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
         member = self.member_on(host)
@@ -142,12 +142,12 @@ class Quorum:
         self._applied[process] = index
 
     def _follows_twice(self, process: Process) -> bool:
-        """A voter that has heard of no leader for a while: it observes too, and passes over what comes again."""
+        """A voter that had no leader for a while: it observes too, and passes over what comes again."""
         return process in self._members and process in self._observing
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """For the length of a run, the classes of the quorum tell this object."""
+        """For the length of a run, the classes of the quorum notify this object."""
 
         run = RaftNode.run
 
@@ -186,7 +186,7 @@ class Quorum:
 
 
 def _announced(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
-    """`method`, which tells before it begins."""
+    """`method`, which notifies before it begins."""
 
     def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
         process = PROCESS.get()

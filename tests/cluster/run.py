@@ -54,7 +54,7 @@ class Report(Struct):
 
 @contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Nodes under faults have much to say, and nobody reads it here."""
+    """Nodes under faults have much to say, and it is not read here."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -83,7 +83,7 @@ def run_one(seed: int, order: Order, make: Callable[[SimLoop], Simulation]) -> R
     try:
         with traps(), _quiet_logs():
             run(main, seed=f"cluster/{seed}", order=order, until_s=END_S + OVERTIME_S, jitter_s=TIMER_JITTER_S)
-    except Exception as error:  # noqa: BLE001  a bug in nodes or clients: the report tells it
+    except Exception as error:  # noqa: BLE001  a bug in nodes or clients: the report has it
         ended = f"the simulation ended with {error!r}"
     simulation = box[0]
     report.violations = list(simulation.watch.violations)

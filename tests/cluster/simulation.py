@@ -1,6 +1,6 @@
 """A cluster, its clients and its faults, from the first start to the last look: the phases of `plan`.
 
-Everything that must hold and does not is told to the watch; nothing is raised.
+Everything that must hold and does not is reported to the watch; nothing is raised.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PAIR_WITHIN_S: Final = 0.5
 SILENCE_S: Final = 0.3
 """I19 in a calm cluster: pairs of requests that meet, then silence, in which nothing hides a lost wake-up."""
 QUIET_S: Final = 10.0
-"""Within so long all replicas are equal when nobody writes any more."""
+"""Within so long all replicas are equal once no client writes."""
 READ_S: Final = 10.0
 
 

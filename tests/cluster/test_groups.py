@@ -1,6 +1,6 @@
 """Seeds of groups on a cluster under faults, a sample here and more with `long`; planted defects.
 
-`python -m tests.cluster.group_run --seeds 5000` runs more, `--seed 7` tells what happens in one.
+`python -m tests.cluster.group_run --seeds 5000` runs more, `--seed 7` prints the story of one.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_a_fault_can_be_left_out_without_a_change_of_the_rest() -> None:
 
 
 def test_settings_are_those_of_nodes_topics_and_clients() -> None:
-    """A name that nobody knows would be drawn for nothing."""
+    """An unknown name would be drawn for nothing."""
     for plan in PLANS[:50]:
         for name in plan.nodes:
             assert load(plan, name).warnings == ()

@@ -1,6 +1,6 @@
 """Seeds of the whole cluster in virtual time, in shards that run side by side: a sample here, the rest with `long`.
 
-`make sim SEEDS=2000` runs more, `make sim SEED=7` tells what happens in one, `make sim SHRINK=7` makes a failing plan
+`make sim SEEDS=2000` runs more, `make sim SEED=7` prints the story of one, `make sim SHRINK=7` makes a failing plan
 short enough for test_scripts.py.
 """
 

@@ -1,6 +1,6 @@
 """Seeds of transactions on a cluster under faults, a sample here, more with `long`; planted defects.
 
-`python -m tests.cluster.transaction_run --seeds 5000` runs more, `--seed 7` tells what happens in one.
+`python -m tests.cluster.transaction_run --seeds 5000` runs more, `--seed 7` prints the story of one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check(first: int) -> None:
 
 
 def test_what_is_aborted_is_left_out_though_the_partition_is_read_elsewhere_meanwhile() -> None:
-    """Subscribe: the leader went while the client was told what came of it, and with the feed what was known of aborted
+    """Subscribe: the leader moved during the response, and with the feed the list of aborted
     transactions.
     """
     assert simulate_transactions(62).violations == []

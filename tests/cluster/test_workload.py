@@ -1,4 +1,4 @@
-"""What clients record, over a log that needs no cluster and answers as it is told."""
+"""What clients record, over a log that needs no cluster and answers as scripted."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _SUBSCRIBE: Final = "streamlog.v1.Records/Subscribe"
 
 
 class Program(ClientProgram):
-    """From `start` to its end: fenced, killed, or what it was told to write is written."""
+    """From `start` to its end: fenced, killed, or all that it has to write is written."""
 
     def __init__(
         self, writer: WriterPlan, host: Host, world: World, partitions: Sequence[TopicPartition], ledger: Ledger

@@ -22,7 +22,7 @@ from .transaction_ledger import Wrong
 
 @contextmanager
 def looking(wrong: Wrong) -> Iterator[None]:
-    decided: dict[int, tuple[PreparedEnd, Offset]] = {}  # by identity: what is held is not made anew
+    decided: dict[int, tuple[PreparedEnd, Offset]] = {}  # by identity: held objects keep their identity
     begin, send = MarkerWriter.write, MarkerWriter._write
 
     @wraps(begin)

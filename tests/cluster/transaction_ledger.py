@@ -1,7 +1,7 @@
-"""What the writers have done, as they were told, and what must be found of it (FAULTS I2, I4, I14).
+"""What the writers did, by their responses, and what must be found of it (FAULTS I2, I4, I14).
 
 whole      of each transaction all records are there, or none
-as told    all of one whose commit was confirmed; none of one that was aborted, or whose end nobody asked for
+as told    all of one whose commit was confirmed; none of one that was aborted, or whose end was not requested
 once       no value twice
 seen       readers, in the middle of it all, have seen nothing else
 offsets    the group of a writer stands where its last committed transaction has put it
@@ -23,7 +23,7 @@ NOTHING: Final = -1
 
 
 class Outcome(enum.Enum):
-    OPEN = "open"  # nobody has asked for its end, or for its abort, and was not told
+    OPEN = "open"  # its end was not requested, or its abort, without a response
     UNKNOWN = "unknown"  # a commit was asked for
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -43,7 +43,7 @@ class Transaction(Struct):
 
 
 class Ledger:
-    """`wrong`: told invariant and what is wrong."""
+    """`wrong`: gets the invariant and what is wrong."""
 
     def __init__(self, wrong: Wrong) -> None:
         self.transactions: list[Transaction] = []
@@ -56,12 +56,12 @@ class Ledger:
         return transaction
 
     def decide(self, transaction: Transaction, outcome: Outcome) -> None:
-        """Somebody was told so."""
+        """A client got this response."""
         before = transaction.outcome
         if outcome is Outcome.COMMITTED and before is Outcome.OPEN:
-            self._wrong("I2", f"{transaction} is committed, and nobody has asked for it")
+            self._wrong("I2", f"{transaction} is committed without a request")
         if {before, outcome} == {Outcome.COMMITTED, Outcome.ABORTED}:
-            self._wrong("I2", f"{transaction} was told to be {before.value}, and now {outcome.value}")
+            self._wrong("I2", f"{transaction} was reported as {before.value}, and now {outcome.value}")
         transaction.outcome = outcome
 
     def given(self, values: Sequence[bytes | None]) -> None:
@@ -87,7 +87,7 @@ class Ledger:
                 last[one.writer] = one.offset
         known = {value for one in self.transactions for value in one.values}
         if strange := sorted(counts.keys() - known):
-            self._wrong("I2", f"nobody has written {strange[:3]}")
+            self._wrong("I2", f"no writer has written {strange[:3]}")
         if gone := sorted(self.seen - counts.keys()):
             self._wrong("I2", f"read as committed, and gone: {gone[:3]}")
         if last != dict(places):

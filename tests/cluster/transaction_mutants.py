@@ -31,7 +31,7 @@ def marker_before_the_decision_is_durable() -> AbstractContextManager[Any]:
             return
 
         with patch.object(ShardLog, "wait_until_safe", safe):
-            await begin(self, job)  # waits for nothing, so nobody else meets the patch
+            await begin(self, job)  # waits for nothing, so no other call meets the patch
 
     return patch.object(MarkerWriter, "_begin", at_once)
 
@@ -75,7 +75,7 @@ def grant_not_taken_back() -> AbstractContextManager[Any]:
 
 
 def ahead_closed_by_who_took_over() -> AbstractContextManager[Any]:
-    """Somebody may have been told that it is open."""
+    """A client may have been told that it is open."""
     begin = TransactionShard.begin
 
     def closing(self: TransactionShard) -> None:

@@ -35,7 +35,7 @@ from .transaction_writers import addresses
 
 ENDED_S: Final = 6.0
 """Beyond the longest time-out: within so long after the last writer's death no partition is held. Coordinators are
-loaded, decisions replicated and markers written meanwhile, on disks that are slow for good."""
+loaded, decisions replicated and markers written meanwhile, on permanently slow disks."""
 ONCE_MORE_S: Final = 10.0
 READ_S: Final = 10.0
 LOOK_S: Final = 0.05

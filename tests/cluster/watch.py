@@ -50,7 +50,7 @@ class Life(Struct):
 
 
 class Watch:
-    """Told by the eyes (`eyes`), by the nemesis and by the clients. Everything that is wrong goes to `violations`."""
+    """Called by the eyes (`eyes`), by the nemesis and by the clients. Everything that is wrong goes to `violations`."""
 
     def __init__(self, *, compacted: frozenset[str] = frozenset()) -> None:
         self.violations: list[Violation] = []

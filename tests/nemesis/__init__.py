@@ -13,7 +13,7 @@ timing of real processes is their own.
         switch     an Ethernet switch in user space (switch.c) between the nodes' network namespaces
         disks      ext4 images on loop devices: power cuts, full, read-only
         shim       LD_PRELOAD (shim.c): the wall clock, failing and slow system calls on files
-    striker        carries a plan out, mends, and measures how long nobody was acknowledged (I19)
+    striker        carries a plan out, repairs, and measures how long no write was acknowledged (I19)
     workload       clients in this process: producers, readers, groups, transactions; their history
     administration topics made, grown and deleted, elections, reassignments, configs, all the time
     observer       looks at the cluster from outside: leaders, memory, processes that end

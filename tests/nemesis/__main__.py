@@ -108,12 +108,12 @@ def run(options: argparse.Namespace, missing: Mapping[Needs, str], chosen: tuple
         if any(result.findings for result in results) or options.keep:
             _keep_logs(base, logs)
         shutil.rmtree(base, ignore_errors=True)
-    told = report.Run(command=command, lacking=missing, results=results)
-    target.write_text(report.page(told))
-    for line in report.summary(told):
+    shown = report.Run(command=command, lacking=missing, results=results)
+    target.write_text(report.page(shown))
+    for line in report.summary(shown):
         print(line)
     print(f"report: {target}")
-    return status or (1 if told.findings else 0)
+    return status or (1 if shown.findings else 0)
 
 
 def _one_round(

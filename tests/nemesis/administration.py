@@ -1,6 +1,6 @@
 """Operators: topics are made, grown and deleted, leaders elected, replicas moved, configs changed, all the time.
 
-What they are refused is no matter, unless it is an error that nobody should see. A topic's `retention.ms` is a
+What they are refused is no matter, unless it is an error that no client should see. A topic's `retention.ms` is a
 register, written over and over (`tests.cluster.operators.Tuner`): in the end every node must read what was written
 last, or may have been (I12).
 """

@@ -85,7 +85,7 @@ async def _until_in_sync(
 async def _compare(
     admin: AsyncAdmin, at: TopicPartition, until: float, now: Callable[[], float], wrong: Wrong, *, compacted: bool
 ) -> dict[int, Offset] | None:
-    """The high watermark of each replica, None where that cannot be had. Followers hear of the last one a little
+    """The high watermark of each replica, None where that cannot be had. Followers get the last one a little
     later, so it is asked again. Replicas of a compacted topic are cleaned each in its own time: only ends are compared.
     """
     last = now() + SAME_S
@@ -165,7 +165,7 @@ def expired(replicas: Sequence[Replica]) -> Iterator[str]:
 
 
 def bad_lines(node: Node) -> Iterator[str]:
-    """What nobody should find in a node's log."""
+    """What should not be in a node's log."""
     if not node.log.exists():
         return
     lines = node.log.read_text(errors="replace").splitlines()

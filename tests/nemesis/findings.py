@@ -47,7 +47,7 @@ class Findings:
 
 
 class ErrorsLogged(logging.Handler):
-    """What clients, or the loop they run on, log as an error: a task that nobody awaited, a callback that raised."""
+    """What clients, or the loop they run on, log as an error: a task that was never awaited, a callback that raised."""
 
     def __init__(self, findings: Findings) -> None:
         super().__init__(logging.ERROR)

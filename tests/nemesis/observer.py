@@ -1,6 +1,6 @@
 """What is seen from outside while it happens: who leads, the nodes' memory, and which of them end by themselves.
 
-A node that ends though nobody has ended it is started again a second later, as an operator would. Where a fault of its
+A node that ends by itself is started again a second later, as an operator would. Where a fault of its
 disk excuses it that is all; otherwise it is a finding (I21).
 """
 
@@ -32,7 +32,7 @@ MEMORY_MAX_BYTES: Final = 400 << 20
 class Seen(Struct):
     """Series over the run's time."""
 
-    leaders: dict[TopicPartition, list[tuple[float, int]]] = field(default_factory=dict)  # when it changed; 0: nobody
+    leaders: dict[TopicPartition, list[tuple[float, int]]] = field(default_factory=dict)  # when it changed; 0: none
     controller: list[tuple[float, int]] = field(default_factory=list)
     memory: dict[int, list[tuple[float, int]]] = field(default_factory=dict)  # node -> (when, bytes)
     up: dict[int, list[tuple[float, bool]]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from .machine import Needs
 from .plan import Kind
 from .round import Result
 from .striker import Came
-from .svg import NOBODY, Chart, colour
+from .svg import NO_LEADER, Chart, colour
 
 _STYLE: Final = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 24px auto; max-width: 1240px; padding: 0 16px; color: #222 }
@@ -33,7 +33,7 @@ _POLLED_BY: Final = "r0"
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """All rounds, and what is told with them."""
+    """All rounds, and what the report shows with them."""
 
     command: str
     lacking: Mapping[Needs, str]
@@ -227,7 +227,7 @@ def _timeline(result: Result) -> str:
     chart.columns("longest wait", latest, 1.0, "#f28e2b", "s")
     chart.columns("read", polled, 1.0, "#4e79a7", "records/s", height=40)
     chart.columns("committed", ended, 1.0, "#b07aa1", "transactions/s", height=40)
-    chart.title("Leaders (colours of the nodes; red: nobody)")
+    chart.title("Leaders (colours of the nodes; red: none)")
     chart.bands("controller", _owners(result.seen.controller, end))
     for partition, leaders in sorted(result.seen.leaders.items()):
         chart.bands(str(partition), _owners(leaders, end))
@@ -249,7 +249,7 @@ def _spans(series: Sequence[tuple[float, bool]], end: float) -> Iterator[tuple[f
 def _owners(series: Sequence[tuple[float, int]], end: float) -> Iterator[tuple[float, float, str, str]]:
     for number, (at, node) in enumerate(series):
         until = series[number + 1][0] if number + 1 < len(series) else end
-        yield at, until, colour(node) if node else NOBODY, f"node {node}" if node else "nobody"
+        yield at, until, colour(node) if node else NO_LEADER, f"node {node}" if node else "no leader"
 
 
 def _lanes(spans: Sequence[tuple[float, float, str, str]]) -> list[list[tuple[float, float, str, str]]]:

@@ -1,8 +1,8 @@
-"""Carries a plan out on real nodes: strikes, mends, and measures how long nobody was acknowledged (I19).
+"""Carries a plan out on real nodes: injects faults, repairs them, and measures pauses of writing (I19).
 
-One event after the other. Each fault of an event is a task: it strikes after its delay, holds, and mends what it did,
-whatever else has happened to its target meanwhile. When all of an event is mended, every partition must be acknowledged
-something again within LIVE_S; while a single fault holds that leaves a majority at work, no pause may be longer than
+One event after the other. Each fault of an event is a task: it starts after its delay, holds, and is repaired,
+whatever else has happened to its target meanwhile. When all faults of an event are repaired, every partition must have
+an acknowledgement again within LIVE_S; while a single fault holds that leaves a majority at work, no pause may exceed
 PAUSE_S. Both bounds are multiplied by the run's slack: a busy machine is slow by itself.
 """
 
@@ -44,13 +44,13 @@ class Came(Struct, frozen=True, kw_only=True):
 
     event: Event
     begin: float
-    mended: float
+    repaired: float
     pause_s: float  # the longest time without an acknowledgement in some partition, while it held
-    back_s: float | None  # from the mending until each partition was acknowledged something; None: never
+    back_s: float | None  # from the repair until each partition was acknowledged something; None: never
 
 
 class Striker:
-    """`find` gives the node behind a role now, None if nobody has it; `flow` knows the acknowledgements."""
+    """`find` gives the node behind a role now, None if no node has it; `flow` knows the acknowledgements."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class Striker:
         async with asyncio.TaskGroup() as tasks:
             for fault in event.faults:
                 tasks.create_task(self._one(event, fault))
-        mended = self._now()
-        pause_s = self._longest_pause(begin, mended)
-        back_s = await self._wait_for_acks(mended, GIVE_UP_S)
-        self.came.append(Came(event=event, begin=begin, mended=mended, pause_s=pause_s, back_s=back_s))
+        repaired = self._now()
+        pause_s = self._longest_pause(begin, repaired)
+        back_s = await self._wait_for_acks(repaired, GIVE_UP_S)
+        self.came.append(Came(event=event, begin=begin, repaired=repaired, pause_s=pause_s, back_s=back_s))
         if back_s is None or back_s > LIVE_S * self._slack:
             after = f"{GIVE_UP_S:g} s" if back_s is None else f"{back_s:.1f} s"
-            self._wrong("I19", f"event {event}: {after} after it was mended a partition had no acknowledgement")
+            self._wrong("I19", f"event {event}: {after} after it was repaired a partition had no acknowledgement")
         alone = len(event.faults) == 1 and event.faults[0].kind not in _UNMEASURED
         if alone and pause_s > PAUSE_S * self._slack:
             self._wrong("I19", f"event {event}: {pause_s:.1f} s without an acknowledgement while it held")

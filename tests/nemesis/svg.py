@@ -10,12 +10,12 @@ WIDTH: Final = 1180
 LEFT: Final = 150
 RIGHT: Final = 10
 PALETTE: Final = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#edc948", "#76b7b2", "#9c755f")
-NOBODY: Final = "#d62728"
+NO_LEADER: Final = "#d62728"
 
 
 def colour(number: int) -> str:
-    """Of a node; 0 is nobody."""
-    return NOBODY if number == 0 else PALETTE[(number - 1) % len(PALETTE)]
+    """Of a node; 0 is none."""
+    return NO_LEADER if number == 0 else PALETTE[(number - 1) % len(PALETTE)]
 
 
 class Chart:
@@ -102,7 +102,7 @@ class Chart:
         for at, what in points:
             x, y = self._x(at), self._y + height / 2
             self._parts.append(
-                f'<circle cx="{x}" cy="{y:.0f}" r="4" fill="{NOBODY}"><title>{html.escape(what)}</title></circle>'
+                f'<circle cx="{x}" cy="{y:.0f}" r="4" fill="{NO_LEADER}"><title>{html.escape(what)}</title></circle>'
             )
         self._y += height
 

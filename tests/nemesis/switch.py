@@ -68,28 +68,28 @@ class Network:
 
     def cut(self, links: Iterable[tuple[int, int]], *, cut: bool = True) -> None:
         for a, b in links:
-            self._tell(f"cut {a} {b} {int(cut)}")
+            self._send(f"cut {a} {b} {int(cut)}")
 
     def shape(
         self, links: Iterable[tuple[int, int]], *, delay_ms: int = 0, loss_permille: int = 0, kbit: int = 0
     ) -> None:
         for a, b in links:
-            self._tell(f"shape {a} {b} {delay_ms} {loss_permille} {kbit}")
+            self._send(f"shape {a} {b} {delay_ms} {loss_permille} {kbit}")
 
     def reset(self, links: Iterable[tuple[int, int]]) -> None:
         """Break the connections; new ones can be made at once."""
         for a, b in links:
-            self._tell(f"reset {a} {b} {RESET_MS}")
+            self._send(f"reset {a} {b} {RESET_MS}")
 
     def clear(self) -> None:
-        self._tell("clear")
+        self._send("clear")
 
     def counts(self) -> tuple[int, int]:
         """Frames that were passed on, and dropped."""
-        _, passed, dropped = self._tell("count").split()
+        _, passed, dropped = self._send("count").split()
         return int(passed), int(dropped)
 
-    def _tell(self, command: str) -> str:
+    def _send(self, command: str) -> str:
         assert self._switch.stdin is not None
         self._switch.stdin.write(command + "\n")
         self._switch.stdin.flush()

@@ -12,7 +12,7 @@ from tests.nemesis.findings import Findings
 from tests.nemesis.nodes import Node
 
 
-def test_a_finding_is_told_once() -> None:
+def test_a_finding_is_reported_once() -> None:
     said: list[str] = []
     findings = Findings(said.append)
     for number in range(SHOWN_MAX + 2):

@@ -44,7 +44,7 @@ def result(*, wrong: bool) -> Result:
         history=history,
         seen=seen,
         struck=[Struck(event=1, fault=fault, target=1, begin=3.0, end=5.0)],
-        came=[Came(event=event, begin=3.0, mended=5.0, pause_s=1.5, back_s=None)],
+        came=[Came(event=event, begin=3.0, repaired=5.0, pause_s=1.5, back_s=None)],
         counts=Counter({"sends ok": 20}),
         errors=Counter({"member: REQUEST_TIMED_OUT": 2}),
         error_texts={"member: REQUEST_TIMED_OUT": "no answer"},
@@ -55,12 +55,12 @@ def result(*, wrong: bool) -> Result:
 
 def test_the_page_holds_a_timeline_that_is_sound_svg() -> None:
     run = Run(command="nemesis", lacking={Needs.SHIM: "needs gcc"}, results=[result(wrong=True)])
-    told = page(run)
-    drawn = ET.fromstring(told[told.index("<svg") : told.index("</svg>") + len("</svg>")])
+    text = page(run)
+    drawn = ET.fromstring(text[text.index("<svg") : text.index("</svg>") + len("</svg>")])
     texts = [element.text for element in drawn.iter() if element.text and element.text.strip()]
     assert {"plain-0", "controller", "node 1", "acknowledged", "findings"} <= set(texts)
-    assert "a &lt;record&gt; is gone" in told
-    assert "<script" not in told
+    assert "a &lt;record&gt; is gone" in text
+    assert "<script" not in text
 
 
 def test_the_summary_tells_what_was_found_and_what_was_skipped() -> None:

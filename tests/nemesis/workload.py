@@ -1,7 +1,7 @@
 """The clients: in this process, on the real client library, at work from the first fault to the last.
 
 Producers, readers and what they record are the simulation's (`tests.cluster.workload`), groups are watched by its eyes
-(`group_eyes`), transactions are written down in its ledger. Each program that the watch must tell apart is a `Process`
+(`group_eyes`), transactions are written down in its ledger. Each program that the watch must distinguish is a `Process`
 of its own: a mark in the context of its tasks, nothing more.
 """
 
@@ -267,7 +267,7 @@ class Workload:
                 except StreamlogError as error:
                     self.note("member", error)
                     await asyncio.sleep(AGAIN_S)
-                    consumer.subscribe([topic.name for topic in GROUP_TOPICS])  # one that was put out comes again
+                    consumer.subscribe([topic.name for topic in GROUP_TOPICS])  # a removed member joins again
 
     # -- end
 
@@ -330,7 +330,7 @@ class Workload:
             await asyncio.sleep(0.1)
 
     async def abandon(self) -> None:
-        """The run was interrupted: nobody waits for an answer any more."""
+        """The run was interrupted: no caller waits for an answer."""
         for _, task in self._tasks:
             task.cancel()
         if self._tasks:
