@@ -45,7 +45,7 @@ from streamlog.services.batches.fetch_stream import FetchStreams
 from streamlog.services.batches.metadata import MetadataHandler
 from streamlog.services.batches.offsets import OffsetsHandler
 from streamlog.services.batches.partition_leader import PartitionLeaders
-from streamlog.services.batches.produce import Produce
+from streamlog.services.batches.produce import ProduceHandler
 from streamlog.services.batches.produce_stream import ProduceStreams
 from streamlog.services.batches.producer_ids import InitProducerId
 from streamlog.services.batches.service import BatchesService
@@ -172,7 +172,7 @@ def _batches(
     return BatchesService(
         metadata=MetadataHandler(view, names, auto_create),
         watch=WatchMetadata(view, names),
-        produce=Produce(leaders, queued, openings),
+        produce=ProduceHandler(leaders, queued, openings),
         produce_streams=ProduceStreams(leaders, queued, openings),
         fetch=FetchHandler(leaders, parts.configs, outgoing),
         fetch_streams=FetchStreams(leaders, view, parts.configs, outgoing),

@@ -23,7 +23,7 @@ from streamlog.services.batches.produce_results import acknowledgement_error, su
 from streamlog.services.batches.transaction_verification import Opening, Openings
 
 
-class Produce:
+class ProduceHandler:
     def __init__(self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings) -> None:
         self._leaders = leaders
         self._queued = queued

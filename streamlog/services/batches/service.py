@@ -10,7 +10,7 @@ from streamlog.services.batches.fetch import FetchHandler
 from streamlog.services.batches.fetch_stream import FetchStreams
 from streamlog.services.batches.metadata import MetadataHandler
 from streamlog.services.batches.offsets import OffsetsHandler
-from streamlog.services.batches.produce import Produce
+from streamlog.services.batches.produce import ProduceHandler
 from streamlog.services.batches.produce_stream import ProduceStreams
 from streamlog.services.batches.producer_ids import InitProducerId
 from streamlog.services.batches.watch_metadata import WatchMetadata
@@ -19,7 +19,7 @@ from streamlog.services.batches.watch_metadata import WatchMetadata
 class BatchesService(Struct, frozen=True, kw_only=True):
     metadata: MetadataHandler
     watch: WatchMetadata
-    produce: Produce
+    produce: ProduceHandler
     produce_streams: ProduceStreams
     fetch: FetchHandler
     fetch_streams: FetchStreams
