@@ -1,4 +1,4 @@
-"""ActiveController: what the view is told of who decides, as the leadership of the quorum goes from node to node."""
+"""ActiveController: the controller in the view as the leadership of the quorum moves from node to node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SELF, OTHER = BrokerId(1), BrokerId(2)
 
 
 class ChangingQuorum(LineQuorum):
-    """Tells of the leadership that it is given."""
+    """Reports the leadership it is given."""
 
     def __init__(self, view: MetadataView) -> None:
         super().__init__(view)
@@ -62,7 +62,7 @@ def controllers_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
             quorum=cast(Quorum, quorum),  # the part of it that a controller uses
             view=view,
             configs=NodeConfigs({"node.id": "1"}, SELF, view),
-            network=cast(Network, None),  # nobody is suspected
+            network=cast(Network, None),  # no node is suspected
             random=random.Random(1),
             clock=SimClock(loop),
             probe=lambda event, /, **fields: None,

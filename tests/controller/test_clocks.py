@@ -26,7 +26,7 @@ def test_the_middle_of_most() -> None:
     assert reference(1, n1=0) == 0
 
 
-def test_nobody_can_tell_who_is_right() -> None:
+def test_without_a_majority_there_is_no_reference() -> None:
     assert reference(2, n1=0, n2=HOUR_MS) is None
     assert reference(3, n1=0) is None, "too few have been heard"
     assert reference(4, n1=0, n2=0, n3=HOUR_MS, n4=HOUR_MS) is None

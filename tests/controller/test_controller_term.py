@@ -202,7 +202,7 @@ def test_silence_ends_a_session_and_a_heartbeat_renews_it() -> None:
 
 
 def test_a_node_whose_image_is_older_than_its_session_is_fenced() -> None:
-    """It is heard from, and follows nobody: its source was voted out, and does not say so."""
+    """It sends heartbeats but applies nothing: its source was removed as a voter, and does not say so."""
 
     async def story(rule: Rule) -> None:
         await join(rule)
@@ -238,7 +238,7 @@ def test_a_heartbeat_that_waits_beside_the_end_of_its_session_counts() -> None:
     run_story(story)
 
 
-def test_whoever_takes_over_starts_the_sessions_again() -> None:
+def test_a_new_controller_restarts_the_sessions() -> None:
     async def story(rule: Rule) -> None:
         await join(rule, 1, 2)
         await rule.term.ask(FenceBroker(broker_id=BrokerId(2), broker_epoch=rule.view.image.brokers[BrokerId(2)].epoch))

@@ -162,7 +162,7 @@ def test_whom_others_name_is_asked_next() -> None:
 
 
 def test_a_node_without_a_vote_tells_who_answered() -> None:
-    """Nobody else tells it who the controller is, and clients ask it."""
+    """It learns the controller only from clients' calls."""
     network = ScriptedNetwork(a=gone, b=topic_made)
 
     async def story(link: ControllerLink, view: MetadataView) -> None:
@@ -275,7 +275,7 @@ def test_nothing_is_asked_for_before_the_registration() -> None:
         (RpcError(Status.DEADLINE_EXCEEDED), OutcomeUnknownError),
         (to_rpc(OutcomeUnknownError("lost")), OutcomeUnknownError),
         (to_rpc(StaleBrokerEpochError("old")), StaleBrokerEpochError),
-        (to_rpc(NotControllerError("not me")), QuorumUnavailableError),  # nobody has carried it out
+        (to_rpc(NotControllerError("not me")), QuorumUnavailableError),  # it was not carried out
     ],
 )
 def test_isr_changes_tell_refused_from_unknown(error: RpcError, told: type[Exception]) -> None:

@@ -196,7 +196,7 @@ class DataModel:
     # --- recovery
 
     def answers(self) -> tuple[PartitionAnswers, ...]:
-        """What the live nodes say of the partitions that nobody leads."""
+        """The running nodes' reports on leaderless partitions."""
         found = []
         for key, nodes in to_query(self.rig.image):
             replicas = self.replicas[key]

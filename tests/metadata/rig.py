@@ -242,7 +242,7 @@ class Rig:
         return PartitionAnswers(key=key, leader_epoch=leader_epoch, states=states)
 
     def equal_answers(self) -> tuple[PartitionAnswers, ...]:
-        """All live replicas of partitions that nobody leads are of equal length."""
+        """All running replicas of leaderless partitions have equal length."""
         return tuple(
             PartitionAnswers(
                 key=key,

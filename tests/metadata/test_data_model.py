@@ -66,7 +66,7 @@ def forget_lost_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_the_first_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unclean election asks nobody how far the logs reach."""
+    """An unclean election queries no node for the end of its log."""
     monkeypatch.setattr(
         replica_states, "_preference", lambda partition, state: -partition.replicas.index(state.broker_id)
     )

@@ -113,7 +113,7 @@ class TestOrder:
 
 
 class TestLastLeader:
-    """KIP-966: with nobody in sync or eligible, the last leader is the one that was eligible last."""
+    """KIP-966: with no replica in sync or eligible, the last leader is the one that was eligible last."""
 
     dead = partition(1, 2, 3, isr=(), leader=NO_BROKER, last_leader=2)
 

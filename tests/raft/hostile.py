@@ -62,7 +62,7 @@ def strangers_messages(rng: random.Random) -> list[bytes]:
 
 
 def impossible_messages(rng: random.Random) -> list[bytes]:
-    """No node can have sent them: whoever shows a voter's name is refused them as well."""
+    """No node can have sent them: a sender with a voter's name is refused them too."""
     term = rng.choice([(1 << 64) - 1, (1 << 63), (1 << 62) + 1, 1 << 62, 1 << 61])
     index = rng.choice([(1 << 64) - 1, (1 << 63), (1 << 62) + 1, 1 << 62, 1 << 61])
     few: dict[str, Any] = {"round": 1, "commit_index": 1, "prev_index": 1}

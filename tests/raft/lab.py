@@ -25,7 +25,7 @@ class Clock:
 
 
 class Lab:
-    """What both have. Nodes are 1 to `size`; `answers` collects what callers are told, by command."""
+    """What both have. Nodes are 1 to `size`; `answers` collects the answers to callers, by command."""
 
     def __init__(self, size: int) -> None:
         self.ids = list(range(1, size + 1))
@@ -113,5 +113,5 @@ class Lab:
         raise NotImplementedError
 
     def succeeded(self, text: str) -> bool:
-        """Somebody was told that this command was carried out."""
+        """A caller was answered that this command was carried out."""
         raise NotImplementedError

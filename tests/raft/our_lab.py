@@ -154,7 +154,7 @@ class OurLab(Lab):
         self.core(node).proposals.submit(text.encode(), client_id, sequence, self.answers[text].append)
 
     def elect(self, node: int, *among: int) -> None:
-        """Nobody has heard of a leader for long: this one asks first."""
+        """No node has had a leader for long: this one requests pre-votes first."""
         self.clock.now += 10
         self.campaign(node)
         self.flush()

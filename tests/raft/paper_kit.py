@@ -54,7 +54,7 @@ def fill(lab: OurLab, node: int, *terms: int) -> None:
 
 
 def lead(lab: OurLab, node: int, term: int) -> None:
-    """Make it leader of `term`, with the votes of all, without telling anybody."""
+    """Make it leader of `term`, with the votes of all, without sending a message."""
     core = lab.core(node)
     core.set_term(RaftTerm(term - 1), None)
     core.elections._campaign()

@@ -285,7 +285,7 @@ def test_an_observer_of_another_cluster_is_refused() -> None:
 
 
 def test_a_voter_that_was_voted_out_is_left() -> None:
-    """It lives on, and hears nothing any more: its keepalives would hold the observer at an old state permanently."""
+    """It keeps running but receives nothing: its keepalives would hold the observer at an old state permanently."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.put("k=0")

@@ -1,4 +1,4 @@
-"""A node whose disk is slow still sends heartbeats: only what it promises is late."""
+"""A node whose disk is slow still sends heartbeats: only its acknowledgements are late."""
 
 from __future__ import annotations
 

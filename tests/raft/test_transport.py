@@ -145,7 +145,7 @@ def test_nothing_is_replayed_after_a_break() -> None:
 
 
 def test_a_peer_that_came_back_takes_the_place_of_its_ghost() -> None:
-    """It lost its power: nobody has told this side that the old link is dead."""
+    """It lost its power: this side was not notified that the old link is closed."""
 
     async def story(lines: Lines) -> None:
         one = lines.start(1, knows=(2,))

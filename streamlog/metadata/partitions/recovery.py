@@ -51,13 +51,6 @@ class Candidate(Struct, frozen=True, kw_only=True):
     would_lead: bool = False
 
 
-class WaitingPartition(Struct, frozen=True, kw_only=True):
-    """A partition that could not be recovered, and the nodes it waits for."""
-
-    key: PartitionKey
-    nodes: Replicas
-
-
 def recover(command: RecoverPartitions, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
     rulebook = Rulebook(image, context.settings)
     records = tuple(_changes(command, image, rulebook))[:BATCH_RECORDS]

@@ -119,12 +119,6 @@ class VoterSetHistory:
         return voter is not None and voter.directory_id == self._shown[self._node_id]
 
     @property
-    def lost_vote(self) -> bool:
-        """The set in effect names this node's id with another directory: its disk was wiped or replaced."""
-        voter = self.voters.get(self._node_id)
-        return voter is not None and not voter.is_directory(self._shown[self._node_id])
-
-    @property
     def without_vote(self) -> tuple[BrokerId, ...]:
         """Voters that do not count, since they show another directory than the set names."""
         return tuple(

@@ -1,9 +1,9 @@
 """Values <-> protobuf: the messages of a stream, the payloads of entries, the small parts of the files.
 
-The only module that sees protobuf. `decode_*` trusts nothing: whatever does not make a valid value is a
-CorruptMessageError that names what is wrong: numbers are bounded (bounds.py), and entries are of a kind and a content
-that this version can apply. Lengths are bounded before this by the network port and by the records of the files.
-Unknown fields are ignored, an unknown kind of message is None: it comes from a newer version.
+The only module of raft/ that imports protobuf. `decode_*` validates everything: an invalid value raises a
+CorruptMessageError that names the fault; numbers are bounded (bounds.py), and entries have a kind and a content that
+this version can apply. Lengths are bounded before by the network port and the records of the files. Unknown fields are
+ignored; an unknown kind of message, from a newer version, gives None.
 """
 
 from __future__ import annotations
@@ -95,15 +95,15 @@ def decode_hello(data: bytes) -> m.PeerHello:
 
 
 class EntriesEncoder:
-    """Encodes the entries of append messages. A leader sends each batch to all its followers: it is encoded once."""
+    """Encodes the entries of append messages: once for each batch, which a leader sends to all its followers."""
 
     def __init__(self) -> None:
         self._entries: tuple[LogEntry, ...] = ()  # the last ones
         self._encoded = b""
 
     def encode(self, entries: tuple[LogEntry, ...]) -> bytes:
-        """An Envelope of their own; see `encode_message`."""
-        if entries != self._entries:  # cheap: they are the same objects, or differ in the first one
+        """A separate Envelope; see `encode_message`."""
+        if entries != self._entries:  # cheap: the objects are identical, or the first ones differ
             body = pb.AppendRequest(
                 entries=[pb.Entry(data=data, index=index, term=term) for data, index, term in entries]
             )
@@ -112,8 +112,8 @@ class EntriesEncoder:
 
 
 def encode_message(message: m.Message, entries_encoder: EntriesEncoder) -> bytes:
-    """An append's entries stand behind the rest of it: a parser merges the two parts of one field, whatever is in it
-    (Protocol Buffers, "Last One Wins"), and so they need not be encoded again for each follower.
+    """The entries of an append follow as a second Envelope: a parser merges both occurrences of the field (Protocol
+    Buffers, "Last One Wins"), so the entries are not encoded again for each follower.
     """
     data = _ENCODERS[type(message)](message).SerializeToString()
     if isinstance(message, m.AppendRequest) and message.entries:
@@ -204,9 +204,7 @@ def _decode_append_request(x: pb.AppendRequest) -> m.Message:
 
 
 def _check_entry(entry: LogEntry) -> None:
-    """It can be applied once it is committed: what cannot is refused before it is in the log, and not by a node that
-    stops over it at each start.
-    """
+    """It can be applied once committed. Checked before it is in the log, or the node would stop at every start."""
     match entry.kind:
         case EntryKind.COMMAND:
             decode_command(entry.payload)
@@ -216,8 +214,8 @@ def _check_entry(entry: LogEntry) -> None:
             pass
         case unknown:
             raise CorruptMessageError(
-                f"append: entry {entry.index} is of kind {unknown}, which this version does not know: if a newer one "
-                "wrote it, upgrade this node"
+                f"append: entry {entry.index} has the kind {unknown}, unknown to this version: if a newer one wrote "
+                "it, upgrade this node"
             )
 
 

@@ -64,7 +64,7 @@ def _of_register(operations: list[Operation]) -> list[str]:
 
 
 def _zone(write: Operation, reads: list[Operation]) -> _Zone | None:
-    """None for a write that nobody knows to have happened."""
+    """None for a write that is not known to have happened."""
     if write.completed == NEVER and not reads:
         return None
     operations = [write, *reads]

@@ -66,7 +66,7 @@ def leader_counts_unsynced() -> Any:
 
 
 def heartbeats_vouch_for_the_unsynced() -> Any:
-    """The answer to a heartbeat tells of all that the log holds, and does not wait."""
+    """The reply to a heartbeat acknowledges the whole log, and does not wait for its sync."""
     reply = FollowerAppend._reply
 
     def mutant(self: FollowerAppend, peer: Peer, request: AppendRequest, *, matched: bool, next_index: int) -> None:
@@ -379,7 +379,7 @@ def snapshot_is_not_synced() -> Any:
 
 
 def no_check_of_quorum() -> Any:
-    """A leader that hears nobody goes on for ever."""
+    """An isolated leader never steps down."""
     return patched(Replication, "has_quorum", lambda self: True)
 
 

@@ -105,7 +105,7 @@ class Nemesis:
         await forger.spawn(forge(forger.ports.network, f"n{target}:{PORT}", impersonated, rng))
 
     async def _depose(self, node_id: int) -> None:
-        """A leader that hears nobody may answer reads for as long as nobody else is elected, and soon not at all."""
+        """An isolated leader may answer reads until another one is elected, and soon not at all."""
         host = self._cluster.host(node_id)
         leader = self._cluster.leader()
         if leader is None or leader.node_id != node_id:

@@ -54,7 +54,7 @@ WEIGHTS = {
 }
 
 LEADER = 0
-"""As a target: whoever leads then."""
+"""As a target: the leader at that time."""
 
 
 class Fault(Struct, frozen=True):

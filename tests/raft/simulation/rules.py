@@ -33,14 +33,14 @@ class Members(Protocol):
 
 
 class Rules:
-    """Looks into the members: told of their events, asked at each fault and at the end."""
+    """Inspects the members: at their events, at each fault and at the end."""
 
     def __init__(self, cluster: Members) -> None:
         self._cluster = cluster
         self.truth = Truth(self._majority_has)
 
     def on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
-        """What a member's probe tells."""
+        """An event of a member's probe."""
         member = self._cluster.member_on(host)
         if member is None:
             return
@@ -74,7 +74,7 @@ class Rules:
         return Promise(0, None, index, index_term)  # term and vote may be of a change that nobody was promised
 
     def _listen_to(self, member: Member) -> None:
-        """Hear what it tells others, as it leaves."""
+        """Record what it sends to others, as it leaves."""
         outbox, log = member.runner._outbox, member.core.log
         deliver, host = outbox._deliver, f"n{member.node_id}"
 
@@ -92,7 +92,7 @@ class Rules:
         outbox._deliver = overheard
 
     def _check_votes(self, member: Member) -> None:
-        """It leads: a majority of its voters has told it so, each from the directory that is meant."""
+        """It leads: a majority of its voters has voted for it, each with the directory named in the set."""
         core = member.core
         voted = self.truth.voters_of(member.node_id, core.term)
         counted = [v for v in core.voter_sets.voters if v.node_id in voted and self._is_directory_of(v)]
