@@ -45,7 +45,7 @@ class MessageReader:
     def string(self) -> str:
         text = self.nullable_string()
         if text is None:
-            raise InvalidRecordError(f"a string at byte {self._position} is null and must not be")
+            raise InvalidRecordError(f"the string at byte {self._position} must not be null")
         return text
 
     def nullable_string(self) -> str | None:

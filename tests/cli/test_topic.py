@@ -56,7 +56,7 @@ def test_a_topic_that_is_there_already(served: ServedCluster) -> None:
 
 def test_more_replicas_than_live_nodes(served: ServedCluster) -> None:
     said = refused(served.run("topic", "create", "t", "--replication-factor", "4"))
-    assert "replication factor 4 is larger than the number of live nodes, 3" in said
+    assert "replication factor 4 is larger than the number of active nodes, 3" in said
     assert "--replication-factor" in said
 
 

@@ -170,11 +170,11 @@ class TestCreation:
         rig = nodes()
         rig.fence(3)
         [result] = ask(rig, CreatableTopic(name="t", replication_factor=3))
-        assert str(result.error) == "replication factor 3 is larger than the number of live nodes, 2"
+        assert str(result.error) == "replication factor 3 is larger than the number of active nodes, 2"
 
     def test_without_live_nodes(self) -> None:
         [result] = ask(Rig(), CreatableTopic(name="t"))
-        assert str(result.error) == "replication factor 1 is larger than the number of live nodes, 0"
+        assert str(result.error) == "replication factor 1 is larger than the number of active nodes, 0"
 
     def test_by_hand_on_dead_nodes(self) -> None:
         rig = nodes()

@@ -209,7 +209,7 @@ def test_more_replicas_than_live_brokers(ctl: Ctl, admin: Admin, streamlog_clust
     """More replicas than live brokers is a clear error."""
     said = ctl("topic", "create", "wide", "--replication-factor", "4", status=1)
     assert said == (
-        "Error: replication factor 4 is larger than the number of live nodes, 3: give fewer replicas with "
+        "Error: replication factor 4 is larger than the number of active nodes, 3: give fewer replicas with "
         "--replication-factor, or start more nodes.\n"
     )
     streamlog_cluster.stop_node(3)

@@ -534,7 +534,8 @@ class AsyncProducer(TransactionCommands):
         except TimeoutError:
             unsettled = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
             raise RequestTimedOutError(
-                f"{unsettled} records were not acknowledged within {timeout_s:g} s of the flush; they may still be"
+                f"{unsettled} records were not acknowledged within {timeout_s:g} s of the flush; they may still be "
+                "written"
             ) from None
         for failed in self._failed:
             if not failed.error_taken:

@@ -202,7 +202,7 @@ def _elect(
 
 def _check_unclean(where: str, partition: Partition, rules: TopicRules, states: Sequence[ReplicaState]) -> None:
     if partition.leader != NO_BROKER:
-        raise ElectionNotNeededError(f"{where} has a leader, {partition.leader}", leader=partition.leader)
+        raise ElectionNotNeededError(f"{where} already has a leader, node {partition.leader}", leader=partition.leader)
     missing = silent(partition, rules, states)
     if missing:
         raise EligibleLeadersNotAvailableError(

@@ -245,7 +245,7 @@ def check_replication_factor(replication_factor: int, live: int) -> None:
         )
     if replication_factor > live:
         raise InvalidReplicationFactorError(
-            f"replication factor {replication_factor} is larger than the number of live nodes, {live}",
+            f"replication factor {replication_factor} is larger than the number of active nodes, {live}",
             field="replication_factor",
             limit=live,
         )

@@ -51,7 +51,7 @@ def parse_meta(path: str, content: bytes) -> MetaProperties:
     entries = [line.partition("=") for line in lines if line.strip() and not line.startswith("#")]
     values = {key.strip(): value.strip() for key, _, value in entries}
     if values.get("version") != "1":
-        raise DamagedFileError(path, 0, f"version {values.get('version')!r}, only 1 is known", _REMEDY)
+        raise DamagedFileError(path, 0, f"version {values.get('version')!r}, only version 1 is supported", _REMEDY)
     node_id, directory_id = values.get("node.id", ""), values.get("directory.id", "")
     if not (node_id.isascii() and node_id.isdigit() and len(node_id) <= 10) or not directory_id:
         raise DamagedFileError(path, 0, "node.id or directory.id is missing", _REMEDY)

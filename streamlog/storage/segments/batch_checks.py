@@ -73,7 +73,7 @@ def intact_prefix(data: bytes, context: BatchContext) -> tuple[IntactBatches, Co
         header = read_header(data, position)
         size = header.size_bytes
         if header.magic != MAGIC or size < HEADER_SIZE:
-            fault = _fault(context, position, f"no batch: magic {header.magic}, length {header.length}")
+            fault = _fault(context, position, f"not a record batch: magic {header.magic}, length {header.length}")
             break
         if position + size > stop:
             break

@@ -426,6 +426,8 @@ class Segment:
         size = header.size_bytes
         if header.magic != MAGIC or not HEADER_SIZE <= size <= self.size_bytes - position:
             raise CorruptMessageError(
-                f"no batch: magic {header.magic}, length {header.length}", path=self.path(names.LOG), position=position
+                f"not a record batch: magic {header.magic}, length {header.length}",
+                path=self.path(names.LOG),
+                position=position,
             )
         return size
