@@ -70,7 +70,7 @@ class MemberSubscription(Struct, frozen=True, kw_only=True):
 
 
 class MemberHeartbeat(Struct, frozen=True, kw_only=True):
-    """`epoch`: JOIN, LEAVE, GONE_FOR_A_MOMENT, or the member's."""
+    """`epoch`: JOIN, LEAVE, AWAY, or the member's."""
 
     group: str
     member_id: str

@@ -58,7 +58,7 @@ class SampleNode:
 
     async def _follow(self, stream: Stream, info: CallInfo) -> None:
         while (line := await stream.recv()) is not None:
-            self._ports.probe("heard", peer=info.peer, line=line)
+            self._ports.probe("received", peer=info.peer, line=line)
 
     async def _forward(self) -> None:
         channel = self._ports.network.connect(self._neighbour)
