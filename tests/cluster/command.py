@@ -67,8 +67,8 @@ def _run_many(simulated: Simulated, seeds: Sequence[int], mutant: str | None) ->
         stats.update(report.stats)
         if not report.ok:
             failed += 1
-            told = "; ".join(str(violation) for violation in report.violations[:3])
-            print(f"seed {seed}: {told[:SHOWN_MAX]}", flush=True)
+            text = "; ".join(str(violation) for violation in report.violations[:3])
+            print(f"seed {seed}: {text[:SHOWN_MAX]}", flush=True)
         if (seed + 1) % 500 == 0:
             print(f"... {seed + 1}, {failed} failed", flush=True)
     cpu_s = (time.process_time() - begin) / len(seeds)

@@ -77,7 +77,7 @@ def _telling(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[
     """`method`, which notifies when it has returned; not when it has raised. What `tell` takes, it gets."""
     taken = len(signature(tell).parameters) - 2
 
-    def told(owner: Any, args: tuple[Any, ...]) -> None:
+    def notified(owner: Any, args: tuple[Any, ...]) -> None:
         process = PROCESS.get()
         if process is not None and process.alive:
             tell(process, owner, *args[:taken])
@@ -87,7 +87,7 @@ def _telling(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[
         @wraps(method)
         async def waits(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = await method(self, *args, **kwargs)
-            told(self, args)
+            notified(self, args)
             return result
 
         return waits
@@ -95,7 +95,7 @@ def _telling(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[
     @wraps(method)
     def returns(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        told(self, args)
+        notified(self, args)
         return result
 
     return returns

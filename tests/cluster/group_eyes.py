@@ -38,14 +38,14 @@ def looking(watch: GroupWatch) -> Iterator[None]:
 
 def _telling(method: Callable[..., Any], tell: Callable[[Process, ConsumerMembership], None]) -> Callable[..., Any]:
     @wraps(method)
-    def told(self: ConsumerMembership, *args: Any, **kwargs: Any) -> Any:
+    def notified(self: ConsumerMembership, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         process = PROCESS.get()
         if process is not None and process.alive:
             tell(process, self)
         return result
 
-    return told
+    return notified
 
 
 def _forgetting(watch: GroupWatch) -> Callable[..., Any]:

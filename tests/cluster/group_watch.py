@@ -2,7 +2,7 @@
 
     I6   what a member is given of a partition, as long as it has it, goes on where it was
     I14  once a commit was acknowledged, no later read or acknowledged commit of that offset is below it; a member whose
-         partition another one has been told to have in a later epoch commits nothing of it
+         partition another one was assigned in a later epoch commits nothing of it
     I15  in one epoch of a group a partition is had by one member; and no member gets a partition as long as another
          one has it who is still a member, as the coordinator's answer to a later heartbeat of that one shows
     I16  when a commit is acknowledged, everything below it has been given to some member
@@ -118,9 +118,9 @@ class GroupWatch:
                 # In a later epoch than this one's it has it by right: this one was removed, and does not know yet.
                 earlier = other.is_member() and other.member.epoch <= member.epoch
                 if earlier and other.owner != one.owner and other.had.get(partition) == topic:
-                    told = f"group {one.group}, epoch {member.epoch}: {one.owner} got {partition} at {self._now():.3f}"
+                    text = f"group {one.group}, epoch {member.epoch}: {one.owner} got {partition} at {self._now():.3f}"
                     other.suspicions.append(
-                        (self._now(), f"{told}, when {other.owner} had it, a member in epoch {other.member.epoch}")
+                        (self._now(), f"{text}, when {other.owner} had it, a member in epoch {other.member.epoch}")
                     )
         self._claim(one)
 
@@ -177,14 +177,14 @@ class GroupWatch:
             if partition.topic not in self._kept:
                 continue
             self.commits += 1
-            told = f"group {group}: {who} in epoch {epoch} committed {partition} at {at.offset}"
+            text = f"group {group}: {who} in epoch {epoch} committed {partition} at {at.offset}"
             if at.offset < begun.floors.get(partition, 0):
-                self._wrong("I14", f"{told}, after {begun.floors[partition]} was committed")
+                self._wrong("I14", f"{text}, after {begun.floors[partition]} was committed")
             latest, owner = begun.latest.get(partition, (0, who))
             if epoch is not None and epoch < latest and owner != who:
-                self._wrong("I14", f"{told}, which {owner} had in epoch {latest} before")
+                self._wrong("I14", f"{text}, which {owner} had in epoch {latest} before")
             if at.offset > self.frontier(group, partition):
-                self._wrong("I16", f"{told}, and no member was given {self.frontier(group, partition)}")
+                self._wrong("I16", f"{text}, and no member was given {self.frontier(group, partition)}")
             key = group, partition
             self._floors[key] = max(self._floors.get(key, Offset(0)), at.offset)
 
@@ -195,5 +195,5 @@ class GroupWatch:
                 at = offsets[partition]
                 found = Offset(0) if at is None else at.offset
                 if found < floor:
-                    told = f"group {begun.group}: {begun.process} fetched {found} of {partition}"
-                    self._wrong("I14", f"{told}, after {floor} was committed")
+                    text = f"group {begun.group}: {begun.process} fetched {found} of {partition}"
+                    self._wrong("I14", f"{text}, after {floor} was committed")

@@ -109,9 +109,9 @@ class Simulation:
 
     def _on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
         self.stats[event] += 1
-        told = f"{host.process} {event} {sorted(fields.items())}"
-        self._digest = zlib.crc32(f"{self.loop.now} {told}".encode(), self._digest)
-        self.tell(told)
+        text = f"{host.process} {event} {sorted(fields.items())}"
+        self._digest = zlib.crc32(f"{self.loop.now} {text}".encode(), self._digest)
+        self.tell(text)
         self.quorum.on_event(host, event, fields)
 
     def tell(self, text: str) -> None:

@@ -141,7 +141,7 @@ def test_the_ledger_finds_what_was_read_and_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "broken"),
+    ("outcomes", "broken"),
     [
         ((Outcome.UNKNOWN, Outcome.COMMITTED), []),
         ((Outcome.UNKNOWN, Outcome.ABORTED), []),
@@ -151,9 +151,9 @@ def test_the_ledger_finds_what_was_read_and_is_gone() -> None:
         ((Outcome.ABORTED, Outcome.COMMITTED), ["I2"]),
     ],
 )
-def test_the_ledger_finds_answers_that_contradict(told: tuple[Outcome, ...], broken: list[str]) -> None:
+def test_the_ledger_finds_answers_that_contradict(outcomes: tuple[Outcome, ...], broken: list[str]) -> None:
     ledger, wrong = kept(Outcome.OPEN)
-    for outcome in told:
+    for outcome in outcomes:
         if outcome is Outcome.UNKNOWN:
             ledger.transactions[0].outcome = outcome
         else:

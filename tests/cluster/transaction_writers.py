@@ -242,8 +242,8 @@ class StreamWriter:
         await stream.send(end)
         for _ in range(waiting):
             await self._answer(stream)
-        told = await self._answer(stream)
-        stage.ledger.decide(one, _OUTCOMES[told.outcome])
+        response = await self._answer(stream)
+        stage.ledger.decide(one, _OUTCOMES[response.outcome])
         self._open = None
         if self._left is not None and one.outcome is Outcome.COMMITTED:
             self._left -= 1

@@ -71,7 +71,7 @@ class Watch:
         return life
 
     def replicas(self, process: Process) -> Iterator[tuple[Log, Offset]]:
-        """Its open logs, each with the high watermark as it was told last."""
+        """Its open logs, each with the high watermark as it was last reported."""
         life = self._lives.get(process.name)
         if life is not None and life.process is process:
             for log in life.logs():
@@ -167,7 +167,7 @@ class Watch:
                     break
 
     def acknowledged(self, client: str, partition: TopicPartition, offset: Offset, min_insync: int) -> None:
-        """A client was told that the record is in, with acks=all."""
+        """The record was acknowledged with acks=all."""
         holders = [name for name in sorted(self._lives) if self._holds(name, partition, offset)]
         if len(holders) < min_insync:
             self.wrong("I11", f"{client} was acknowledged {partition} at {offset}, which only {holders} have synced")

@@ -87,7 +87,7 @@ class Producer:
         self.stopping = False
 
     async def run(self, targets: Sequence[Target], load: Load) -> None:
-        """Send until told to stop, then wait for the answers."""
+        """Send until stopped, then wait for the answers."""
         while not self.stopping:
             count = BURST if self._rng.random() < load.burst_chance else 1
             for _ in range(count):
@@ -130,11 +130,11 @@ class Producer:
         self._watch.acknowledged(self.name, target.partition, offset, target.min_insync_replicas)
 
     def _failed(self, row: Row, error: StreamlogError) -> None:
-        told = f"{error.code}: {error}"
+        text = f"{error.code}: {error}"
         if isinstance(error, REFUSED):
-            self._history.fail(row, told)
+            self._history.fail(row, text)
         else:
-            self._history.info(row, told)
+            self._history.info(row, text)
 
     async def close(self) -> None:
         await self._sender.close()
