@@ -34,8 +34,13 @@ def changes_after(tmp_path: Path, file: str, old: str, new: str) -> list[str]:
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("batches.proto", "int32 partition_bytes_max = 8;", "", "FetchPartition: field 8 is gone"),
-        ("batches.proto", "int32 partition_bytes_max = 8;", "int32 partition_bytes_max = 19;", "field 8 is gone"),
+        ("batches.proto", "int32 partition_bytes_max = 8;", "", "FetchPartition: field 8 was removed or moved"),
+        (
+            "batches.proto",
+            "int32 partition_bytes_max = 8;",
+            "int32 partition_bytes_max = 19;",
+            "field 8 was removed or moved",
+        ),
         ("batches.proto", "int32 partition_bytes_max = 8;", "int32 bytes_max = 8;", "name was 'partition_bytes_max'"),
         ("batches.proto", "int64 fetch_offset = 6;", "int32 fetch_offset = 6;", "type was 'int64', is 'int32'"),
         ("batches.proto", "int64 fetch_offset = 6;", "sint64 fetch_offset = 6;", "type was 'int64', is 'sint64'"),
@@ -44,9 +49,14 @@ def changes_after(tmp_path: Path, file: str, old: str, new: str) -> list[str]:
         ("batches.proto", "int64 fetch_offset = 6;", "oneof at { int64 fetch_offset = 6; }", "oneof was ''"),
         ("batches.proto", "EpochEnd diverging_epoch", "EpochQuery diverging_epoch", "is 'streamlog.v1.EpochQuery'"),
         ("common.proto", "  ACKS_LEADER = 2;", "  ACKS_ONE = 2;", "2 was ACKS_LEADER, is ACKS_ONE"),
-        ("common.proto", "  ACKS_LEADER = 2;", "", "enum Acks: value 2 is gone"),
-        ("admin.proto", "service Admin {", "service Administration {", "service Admin is gone"),
-        ("admin.proto", "  rpc DigestReplicas(", "  rpc CompareReplicas(", "method DigestReplicas is gone"),
+        ("common.proto", "  ACKS_LEADER = 2;", "", "enum Acks: value 2 was removed or moved"),
+        ("admin.proto", "service Admin {", "service Administration {", "service Admin was removed or moved"),
+        (
+            "admin.proto",
+            "  rpc DigestReplicas(",
+            "  rpc CompareReplicas(",
+            "method DigestReplicas was removed or moved",
+        ),
         ("admin.proto", "Node(UnregisterNodeRequest)", "Node(DrainNodeRequest)", "request was 'streamlog.v1.Unreg"),
         ("admin.proto", "returns (UnregisterNodeResponse)", "returns (NewTopic)", "response was 'streamlog.v1.Unreg"),
         ("records.proto", "(stream SubscribeResponse)", "(SubscribeResponse)", "server streaming was True"),
@@ -72,17 +82,17 @@ def test_a_type_that_has_moved_to_another_file_is_found(file: str, kind: str, na
     api = check_api().api_of(check_api().compile_protos(PROTO_ROOT))
     moved = json.loads(json.dumps(api))
     moved["streamlog/v1/admin.proto"][f"{kind}s"][name] = moved[f"streamlog/v1/{file}"][f"{kind}s"].pop(name)
-    assert check_api().breaking_changes(api, moved) == [f"streamlog/v1/{file}: {kind} {name} is gone or has moved"]
+    assert check_api().breaking_changes(api, moved) == [f"streamlog/v1/{file}: {kind} {name} was removed or moved"]
 
 
 def test_a_file_that_is_gone_and_a_reservation_that_is_lifted_are_found() -> None:
     api = check_api().api_of(check_api().compile_protos(PROTO_ROOT))
     smaller = {name: file for name, file in api.items() if "cluster" not in name}
-    assert check_api().breaking_changes(api, smaller) == ["file streamlog/v1/cluster.proto is gone or has moved"]
+    assert check_api().breaking_changes(api, smaller) == ["file streamlog/v1/cluster.proto was removed or moved"]
     reserving = json.loads(json.dumps(api))
     reserving["streamlog/v1/cluster.proto"]["messages"]["Limits"]["reserved"] = ["7 to 8", "old"]
     found = check_api().breaking_changes(reserving, api)
-    assert found == [f"message Limits does not reserve {what} any more" for what in ("7 to 8", "old")]
+    assert found == [f"message Limits no longer reserves {what}" for what in ("7 to 8", "old")]
 
 
 @pytest.mark.parametrize(
