@@ -58,6 +58,7 @@ class Watch:
         self._lives: dict[str, Life] = {}  # host -> its latest life
         self._appenders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
         self._promises: dict[tuple[str, TopicPartition], Promise] = {}  # by host, while the log is not open
+        self._lost: dict[tuple[str, TopicPartition], Promise] = {}  # of disks that are lost, until the node is back
         self._high_watermarks: dict[TopicPartition, Offset] = {}  # the highest that any node has had
 
     def wrong(self, invariant: str, what: str) -> None:
@@ -131,12 +132,16 @@ class Watch:
         life.directories.clear()
 
     def disk_lost(self, name: str) -> None:
-        """All that it has promised is gone with its disk."""
+        """All that it has promised is gone with its disk. It still counts for acknowledgements that are on their way to
+        their clients: they were right when they were sent.
+        """
+        self._lost |= {key: promise for key, promise in self._promises.items() if key[0] == name}
         self._promises = {key: promise for key, promise in self._promises.items() if key[0] != name}
 
     def opened(self, process: Process, directory: LogDirectory) -> None:
         """Its logs are open, and nothing has been done to them yet."""
         self._life(process).directories.append(directory)
+        self._lost = {key: promise for key, promise in self._lost.items() if key[0] != process.name}
         for log in directory.logs.values():
             promise = self._promises.pop((process.name, log.partition), None)
             if promise is not None:
@@ -176,7 +181,7 @@ class Watch:
         for log in self._lives[name].logs():
             if log.partition == partition:
                 return log.durability.synced_end > offset
-        promise = self._promises.get((name, partition))
+        promise = self._promises.get((name, partition)) or self._lost.get((name, partition))
         return promise is not None and promise.end > offset
 
 
