@@ -1,0 +1,57 @@
+"""Words that docs/style.md replaces by the field's terms: no file of the product says them.
+
+python tests/test_vocabulary.py [PATH ...]     lists them, by file and line
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+_WORDS: Final = re.compile(
+    r"\b(tell|tells|told|telling|anew|puts? out|putting out|putout|doom\w*|dear|dearer|is over|has begun|of before"
+    r"|nobody|somebody|whoever|hears?|heard|hearing|mend\w*|unsound|soundness|for good)\b"
+    r"|(?<=_)(tell|told|doom|doomed|anew|mend)(?=_|\b)|\b(tell|told|doom|doomed|anew|mend)(?=_)|PutOut",
+    re.IGNORECASE,
+)
+_READ: Final = ("streamlog", "pyspark_streamlog", "proto", "deploy", "docs", "README.md", "ARCHITECTURE.md", "Makefile")
+_NOT_READ: Final = re.compile(r"_pb2\.pyi?$|released\.json$|^docs/(decisions/|style\.md|images/)")
+_MEANT: Final = frozenset[str]()
+"""Lines that say such a word and mean it, as they stand."""
+
+
+def found(paths: tuple[str, ...] = _READ) -> Iterator[tuple[str, int, str]]:
+    """(file, line, text) of each line that says a word of the list."""
+    listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, check=True, capture_output=True, text=True)
+    for name in listed.stdout.splitlines():
+        if _NOT_READ.search(name) or not (ROOT / name).is_file():
+            continue
+        try:
+            text = (ROOT / name).read_text()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if _WORDS.search(line) and line.strip() not in _MEANT:
+                yield name, number, line.strip()
+
+
+def test_the_words_are_the_fields() -> None:
+    said = [f"{name}:{number}: {line}" for name, number, line in found()]
+    assert not said, "docs/style.md has the terms for these:\n" + "\n".join(said)
+
+
+def test_the_words_are_found() -> None:
+    for line in ("the caller is told", "computed anew", "def put_out(): ...  # put out", "_doomed_files", "PutOut"):
+        assert _WORDS.search(line), line
+    for line in ("a telling-free line of notifications", "recommend", "amendment", "method"):
+        assert not re.search(_WORDS, line.replace("telling", "")), line
+
+
+if __name__ == "__main__":
+    for name, number, line in found(tuple(sys.argv[1:]) or _READ):
+        print(f"{name}:{number}: {line[:160]}")
