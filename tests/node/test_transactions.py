@@ -101,7 +101,7 @@ async def write(scene: Scene, producer: AsyncProducer, *values: bytes) -> None:
 def test_a_block_that_ends_commits_and_one_that_raises_aborts() -> None:
     async def story(scene: Scene) -> None:
         async with scene.producer() as producer:
-            with pytest.raises(InvalidTransactionStateError, match="inside"):
+            with pytest.raises(InvalidTransactionStateError, match="only in an open transaction"):
                 producer.send("out", b"outside")
             async with producer.transaction():
                 await write(scene, producer, b"1", b"2", b"3", b"4")

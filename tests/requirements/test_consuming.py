@@ -108,7 +108,7 @@ def test_start_positions(
 def test_an_offset_needs_its_partition(servers: str, piped: Piped, ten: str) -> None:
     """an offset given (partition required)"""
     _, said = piped("consume", ten, "--offset", "4", status=2)
-    assert "An offset is one of one partition: name it with --partition." in said
+    assert "--offset needs one partition: give it with --partition." in said
     with Consumer(bootstrap_servers=servers, auto_offset_reset="none") as consumer:
         consumer.assign([(ten, 0)], start=99)
         with pytest.raises(OffsetOutOfRangeError, match=r"offset 99 is not in 0\.\.10"):

@@ -215,7 +215,7 @@ def test_more_replicas_than_live_brokers(ctl: Ctl, admin: Admin, streamlog_clust
     streamlog_cluster.stop_node(3)
     try:
         until(lambda: sum(node.state is NodeState.ACTIVE for node in admin.describe_cluster().nodes) == 2)
-        with pytest.raises(InvalidReplicationFactorError, match="live nodes, 2"):
+        with pytest.raises(InvalidReplicationFactorError, match="active nodes, 2"):
             admin.create_topic("wide", replication_factor=3)
     finally:
         streamlog_cluster.start_node(3)
