@@ -50,7 +50,7 @@ def imports_of(path: str) -> set[str]:
 
 
 def test_all_are_listed() -> None:
-    assert set(ways()) >= {"produce", "copy", "fetch"}
+    assert set(ways()) >= {"produce", "copy", "fetch", "join"}
 
 
 @pytest.mark.parametrize("way", sorted(ways()))
