@@ -369,9 +369,11 @@ class _Search:
         link = self._link
         left_s = self._deadline - link._clock.monotonic()
         if left_s <= 0:
+            if isinstance(self._last, QuorumUnavailableError):  # another node has searched for this one, and says so
+                raise QuorumUnavailableError(self._last.message) from self._last
+            cause = "" if self._last is None else f": {self._last}"
             raise QuorumUnavailableError(
-                f"no active controller answered within {self._timeout_s:g} s"
-                + ("" if self._last is None else f": {self._last}")
+                f"no active controller answered within {self._timeout_s:g} s{cause}"
             ) from self._last
         pause_s = link._random.uniform(0.5, 1.0) * self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_S[1])

@@ -355,7 +355,7 @@ class Fetcher:
     def _on_out_of_range(self, reader: PartitionReader, error: StreamlogError) -> None:
         if reader.batches:
             # What was fetched before is still valid: it is taken first, then the fetch is retried.
-            reader.fetch_offset, reader.fetch_epoch = reader.batches[-1].next_offset, reader.fetch_epoch
+            reader.fetch_offset = reader.batches[-1].next_offset
             self._loop.call_later(self._backoff.delay_s(1), self._retry, reader, reader.generation)
             return
         self._reset(reader, OffsetOutOfRangeError(error.message, **error.details))
