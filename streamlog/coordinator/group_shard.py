@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
+from streamlog.aio.keyed_timers import KeyedTimers
 from streamlog.broker.append.verification import VerificationGuard
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.shard_log import ShardLog
-from streamlog.coordinator.timers import KeyedTimers
 from streamlog.errors import (
     InvalidRecordError,
     StreamlogError,

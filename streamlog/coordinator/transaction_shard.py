@@ -29,11 +29,11 @@ from typing import Final, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from streamlog.aio.keyed_timers import KeyedTimers
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.deadlines import Deadlines
 from streamlog.coordinator.recurring import Recurring
 from streamlog.coordinator.shard_log import ShardLog
-from streamlog.coordinator.timers import KeyedTimers
 from streamlog.errors import (
     ConcurrentTransactionsError,
     ProducerFencedError,

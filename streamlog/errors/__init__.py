@@ -127,9 +127,7 @@ from streamlog.errors.topics import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.errors.tracebacks import (
-    clear_tracebacks,
-)
+from streamlog.errors.tracebacks import clear_tracebacks, first_error
 
 __all__ = [
     "BrokerIdNotRegisteredError",
@@ -215,5 +213,6 @@ __all__ = [
     "VoterNotFoundError",
     "all_errors",
     "clear_tracebacks",
+    "first_error",
     "grpc_status",
 ]

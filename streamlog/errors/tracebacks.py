@@ -1,4 +1,4 @@
-"""Tracebacks of handled errors."""
+"""Handled errors: their tracebacks, and the groups around them."""
 
 from __future__ import annotations
 
@@ -20,3 +20,10 @@ def clear_tracebacks(error: BaseException) -> None:
         pending += [other for other in (current.__cause__, current.__context__) if other is not None]
         if isinstance(current, BaseExceptionGroup):
             pending += current.exceptions
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first error of nested exception groups; `error` where it is none."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

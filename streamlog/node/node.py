@@ -31,6 +31,7 @@ from streamlog.config import Loaded, log_settings
 from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Address
 from streamlog.controller import ActiveController, ControllerLink, ControllerService
+from streamlog.errors import first_error
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
@@ -141,7 +142,7 @@ class Node:
             finally:
                 await self._end(self._main_task)
         if self._failure is not None:
-            raise _first(self._failure)
+            raise first_error(self._failure)
 
     def stop(self) -> None:
         """Shut down: `run` returns when that is done."""
@@ -178,7 +179,7 @@ class Node:
             "node_stopped",
             node=self._node_id,
             clean=self._clean_epoch is not None,
-            reason="" if self._failure is None else str(_first(self._failure)),
+            reason="" if self._failure is None else str(first_error(self._failure)),
         )
 
     async def _run_node(self) -> None:
@@ -363,10 +364,3 @@ class Node:
             left = await registration.shut_down(self._config[settings.CONTROLLED_SHUTDOWN_TIMEOUT_MS] / 1000)
             if not left:
                 self._ports.probe("controlled_shutdown_given_up", node=self._node_id)
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first error of nested groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -19,7 +19,13 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from streamlog.errors import CorruptMessageError, OutcomeUnknownError, StreamlogError, UnsupportedVersionError
+from streamlog.errors import (
+    CorruptMessageError,
+    OutcomeUnknownError,
+    StreamlogError,
+    UnsupportedVersionError,
+    first_error,
+)
 from streamlog.model import BrokerId
 from streamlog.ports.bundle import Ports
 from streamlog.raft.core.library import RaftRole
@@ -138,7 +144,7 @@ class Runner:
                     task.cancel()
             await self._close_journal()
         except BaseExceptionGroup as errors:
-            raise _first(errors) from errors
+            raise first_error(errors) from errors
         finally:
             self._fail_callers()
             self.leadership_changed.set()
@@ -364,10 +370,3 @@ class Runner:
             is_self=leadership.is_self,
             is_ready=leadership.is_ready,
         )
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first error, without the exception groups around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

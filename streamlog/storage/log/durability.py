@@ -15,11 +15,11 @@ Only this object changes these facts; `GroupCommit` drives it, the log reports w
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable
 
 from msgspec import Struct
 
+from streamlog.aio.offset_waiters import OffsetWaiters
 from streamlog.errors import OutcomeUnknownError, StorageError, ThrottledError
 from streamlog.model import Offset
 from streamlog.ports import File
@@ -46,7 +46,6 @@ class Durability:
         "_listener",
         "_mark",
         "_names_dirty",
-        "_next_waiter",
         "_settled",
         "_synced_bytes",
         "_timer",
@@ -65,8 +64,7 @@ class Durability:
         self._generation = 0
         self._written_bytes = 0  # never falls, nor does the next
         self._synced_bytes = 0
-        self._waiters: list[tuple[Offset, int, asyncio.Future[None]]] = []
-        self._next_waiter = 0
+        self._waiters = OffsetWaiters()  # for the synced end
         self._listener: Callable[[Offset], None] | None = None
         self._failure: StorageError | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -122,12 +120,8 @@ class Durability:
             self._dirty.pop(segment, None)
         self._dirty[active] = None
         self._names_dirty = True
-        truncated = [waiter for waiter in self._waiters if waiter[0] > end_offset]
-        self._waiters = [waiter for waiter in self._waiters if waiter[0] <= end_offset]
-        heapq.heapify(self._waiters)
-        for offset, _, future in truncated:
-            if not future.done():
-                future.set_exception(OutcomeUnknownError(f"the log was truncated to {end_offset}, below {offset}"))
+        for offset, future in self._waiters.above(end_offset):
+            future.set_exception(OutcomeUnknownError(f"the log was truncated to {end_offset}, below {offset}"))
         self._mark()
 
     def request(self) -> None:
@@ -152,10 +146,7 @@ class Durability:
         self._names_dirty = False
         if self._timer is not None:
             self._timer.cancel()
-        waiters, self._waiters = self._waiters, []
-        for _, _, future in waiters:
-            if not future.done():
-                future.set_exception(error)
+        self._waiters.fail_all(error)
 
     # -- called by group commit
 
@@ -193,10 +184,8 @@ class Durability:
         await self._settled.wait()
 
     def _wake(self) -> None:
-        while self._waiters and self._waiters[0][0] <= self.synced_end:
-            future = heapq.heappop(self._waiters)[2]
-            if not future.done():
-                future.set_result(None)
+        for _, future in self._waiters.reached(self.synced_end):
+            future.set_result(None)
         if self._listener is not None:
             self._listener(self.synced_end)
 
@@ -208,8 +197,6 @@ class Durability:
         self.check()
         if end_offset <= self.synced_end:
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._next_waiter += 1
-        heapq.heappush(self._waiters, (end_offset, self._next_waiter, future))
+        future = self._waiters.add(end_offset)
         self._mark()
         await future

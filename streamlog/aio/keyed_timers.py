@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class KeyedTimers(Generic[K]):
-    """Owned by a shard, which stops them."""
+    """Their owner stops them."""
 
     def __init__(self, on_due: Callable[[K], None]) -> None:
         self._on_due = on_due
@@ -19,6 +19,12 @@ class KeyedTimers(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._handles)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._handles)
+
+    def __contains__(self, timer: object) -> bool:
+        return timer in self._handles
 
     def set(self, timer: K, after_ms: int | None) -> None:
         """None: stop it."""

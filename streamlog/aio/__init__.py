@@ -1,0 +1,5 @@
+"""What asyncio does not have, and several layers need. Nothing here knows a log or a node.
+
+keyed_timers      timers by key: setting one again replaces it
+offset_waiters    futures that are done once an offset is reached
+"""
