@@ -63,8 +63,14 @@ class Disk:
     def come_back(self) -> None:
         """As after a restart of the machine: checked, mounted, and nothing is in the page cache. The node is dead."""
         self.unmount()
-        checked = subprocess.run(["e2fsck", "-p", str(self._image)], capture_output=True, text=True, check=False)
-        if checked.returncode > 1:  # 1: errors corrected
+        for options in (
+            "-p",
+            "-fy",
+        ):  # a machine that starts; its operator, where that is not enough
+            checked = subprocess.run(["e2fsck", options, str(self._image)], capture_output=True, text=True, check=False)
+            if checked.returncode <= 1:  # 1: errors corrected
+                break
+        else:
             raise OSError(errno.EIO, f"e2fsck {self._image}: {checked.stdout}{checked.stderr}")
         self.mount()
 
