@@ -101,10 +101,13 @@ async def _compare(
             if len(ends) == 1 and not errors and (found.identical or compacted):
                 return marks
             rows = [(r.node_id, r.log_start, r.high_watermark, r.log_end, r.digest.hex()[:8]) for r in found.replicas]
-            epochs = {
-                r.node_id: [(int(e.leader_epoch), int(e.start_offset)) for e in r.epochs[-3:]] for r in found.replicas
-            }
-            problem = f"{at}: (node, start, high watermark, end, digest) {rows}, last epochs {epochs} {errors}"
+            epochs = {r.node_id: {(int(e.leader_epoch), int(e.start_offset)) for e in r.epochs} for r in found.replicas}
+            of_all = set.intersection(*epochs.values()) if epochs else set()
+            differing = {node: sorted(entries - of_all) for node, entries in epochs.items()}
+            problem = (
+                f"{at}: (node, start, high watermark, end, digest) {rows}, "
+                f"(epoch, start) that not all of them have {differing} {errors}"
+            )
         if now() > min(until, last):
             wrong("I8", problem)
             return marks
