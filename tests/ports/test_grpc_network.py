@@ -121,7 +121,8 @@ def test_a_stream_that_is_used_after_its_server_has_stopped_is_cancelled() -> No
 def test_a_handler_that_takes_a_while_to_end_leaves_no_traceback() -> None:
     """gRPC prints one for each call whose handler is cut off by the end of the loop, as when a disk fails."""
     outcome = subprocess.run([sys.executable, "-c", ENDS_SLOWLY], capture_output=True, text=True, timeout=60)
-    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (0, "ended\n", "")
+    assert (outcome.returncode, outcome.stdout) == (0, "ended\n"), outcome.stderr
+    assert "Traceback" not in outcome.stderr  # gRPC's core may log the end of the connection
 
 
 ENDS_SLOWLY = """
