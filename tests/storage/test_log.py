@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -543,6 +544,49 @@ def test_a_first_segment_that_is_missing_after_a_kill_is_damage() -> None:
     rig.crash()
     assert rig.log.damage is not None
     assert "missing" in str(rig.log.damage)
+
+
+def test_a_missing_first_segment_is_found_again_at_the_next_start() -> None:
+    """Until it is repaired: a checkpoint between the two starts does not write the later log start."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=150))
+    for i in range(6):
+        rig.append(b"%d" % i * 50)
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.machine.disk.remove(rig.log.segments.first.path(".log"))
+    rig.crash()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.crash()
+    assert rig.log.lost_head == 0
+    rig.machine.run(rig.log.discard_damage())
+    assert (rig.log.log_start_offset, rig.log.log_end_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("step", ["retention", "restart", "truncation"])
+def test_a_disk_that_refuses_the_checkpoint_takes_its_directory_offline(step: str) -> None:
+    """StorageError, as every failed write, never a bare OSError: only this directory ends."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=150))
+    for i in range(6):
+        rig.append(b"%d" % i * 50)
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.log.advance_log_start(Offset(4))
+    rig.machine.disk.faults.write_errors = 1
+    steps: dict[str, Callable[[], object]] = {
+        "retention": lambda: rig.retain(None, 6),
+        "restart": lambda: rig.machine.run(rig.log.restart_at(Offset(9))),
+        "truncation": lambda: rig.machine.run(rig.log.truncate(Offset(5))),
+    }
+    with pytest.raises(StorageError):
+        steps[step]()
+    assert rig.directory.failure is not None
+
+
+def test_a_log_start_is_saved_only_for_a_log_that_is_here(rig: Rig) -> None:
+    rig.machine.run(rig.directory.remove_log(PARTITION))
+    rig.machine.run(rig.directory.save_log_starts({PARTITION: Offset(7)}))
+    rig.machine.run(rig.directory.create_log(PARTITION, rig.config))
+    assert rig.log.log_start_offset == 0
 
 
 def test_a_kill_at_any_point_of_retention_is_no_damage() -> None:

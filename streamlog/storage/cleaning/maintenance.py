@@ -67,10 +67,12 @@ class Maintenance:
             await asyncio.sleep(0)  # thousands of logs: let other tasks run
         if not due:
             return 0
+        logs = self._directory.logs
+        due = [log for log in due if logs.get(log.partition) is log]  # not removed meanwhile
         await self._directory.save_log_starts({log.partition: log.log_start_offset for log in due})
         deleted = 0
         for log in due:
-            if log.damage is None and self._directory.logs.get(log.partition) is log:
+            if log.damage is None and logs.get(log.partition) is log:
                 count = remove_below_start(log, self._directory.saved_log_start(log))
                 if count:
                     deleted += count

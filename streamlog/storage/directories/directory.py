@@ -303,16 +303,23 @@ class LogDirectory:
             self._cleaned[partition] = recovery_point
             self._cleaned_dirty = True
         async with self._checkpointing:  # a running checkpoint may be about to write higher ones
-            if self._recovery_points.get(partition, Offset(0)) > recovery_point:
-                await self._write_recovery_points({**self._recovery_points, partition: recovery_point})
-            if self._log_starts.get(partition, Offset(0)) > log_start:
-                await self._write_log_starts({**self._log_starts, partition: log_start})
+            try:
+                if self._recovery_points.get(partition, Offset(0)) > recovery_point:
+                    await self._write_recovery_points({**self._recovery_points, partition: recovery_point})
+                if self._log_starts.get(partition, Offset(0)) > log_start:
+                    await self._write_log_starts({**self._log_starts, partition: log_start})
+            except OSError as e:
+                raise self.fail(e) from e
 
     async def save_log_starts(self, starts: Mapping[TopicPartition, Offset]) -> None:
+        """Those of logs that are still here: an entry that outlives its log would apply to a later one of its name."""
         async with self._checkpointing:
-            wanted = {**self._log_starts, **starts}
+            wanted = self._log_starts | {p: offset for p, offset in starts.items() if p in self.logs}
             if wanted != self._log_starts:
-                await self._write_log_starts(wanted)
+                try:
+                    await self._write_log_starts(wanted)
+                except OSError as e:
+                    raise self.fail(e) from e
 
     def saved_log_start(self, log: Log) -> Offset:
         """As of the last checkpoint."""
@@ -330,7 +337,7 @@ class LogDirectory:
                 for log in unsaved:
                     log.derived.install()
                 await self._fs.sync_all(self.path)
-            starts = {p: log.log_start_offset for p, log in logs.items() if log.log_start_offset > 0}
+            starts = {p: start for p, log in logs.items() if (start := self._log_start(log)) > 0}
             if starts != self._log_starts:
                 await self._write_log_starts(starts)
             if self._cleaned_dirty:
@@ -345,6 +352,11 @@ class LogDirectory:
         if log.damage is not None:
             return self._recovery_points.get(log.partition, Offset(0))
         return log.durability.synced_end
+
+    @staticmethod
+    def _log_start(log: Log) -> Offset:
+        """One whose first segments were lost keeps its log start, likewise."""
+        return log.log_start_offset if log.lost_head is None else log.lost_head
 
     async def _write_recovery_points(self, points: dict[TopicPartition, Offset]) -> None:
         await replace_file(self._fs, names.join(self.path, names.RECOVERY_POINTS), format_offsets(points))
