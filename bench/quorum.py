@@ -24,7 +24,7 @@ from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.ports import RpcError
 from streamlog.ports.system import run as run_loop
-from tests.raft.processes import Cluster
+from tests.raft.real_processes.processes import Cluster
 
 COMMAND_BYTES: Final = 100
 ROUNDS: Final = 5

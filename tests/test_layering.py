@@ -116,7 +116,7 @@ def test_node_code_sees_the_world_through_ports(path: Path) -> None:
 
 
 TESTS = Path(__file__).parent
-RUN_OTHER_TESTS = {"raft/test_mutants.py", "sim/test_planted.py"}
+RUN_OTHER_TESTS = {"raft/simulation/test_mutants.py", "sim/test_planted.py"}
 """They run the tests of other modules against planted defects, which the tests must find."""
 
 

@@ -12,7 +12,7 @@ from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.cli.main import main
 from streamlog.ports import system
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
-from tests.client.fake_admin import FakeAdmin
+from tests.client.admin.fake_admin import FakeAdmin
 
 USAGE: Final = 2
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.api.pb import admin_pb2 as pb
 from tests.cli.served import USAGE, ServedCluster, refused
-from tests.client.fake_admin import entry
+from tests.client.admin.fake_admin import entry
 
 
 @pytest.fixture(autouse=True)

@@ -14,5 +14,5 @@ story       one run, for a reader
 mutants     defects that are planted, and must be found
 
 group_*     the same for consumer groups, on the same frame: members that come and go, coordinators that are struck
-            (I6, I14 to I16, I19); `python -m tests.cluster.group_run` runs them
+            (I6, I14 to I16, I19); `python -m tests.cluster.groups.group_run` runs them
 """

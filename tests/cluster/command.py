@@ -1,7 +1,7 @@
 """The command line that the simulations of groups and of transactions have in common.
 
-python -m tests.cluster.group_run --seed 7           one run, with its story
-python -m tests.cluster.group_run --seeds 300 --from 0
+python -m tests.cluster.groups.group_run --seed 7           one run, with its story
+python -m tests.cluster.groups.group_run --seeds 300 --from 0
 ... --mutant hint_lost                               with a defect planted
 """
 

@@ -266,7 +266,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "first_live_replica_leads": Mutant(
         plant=first_live_replica_leads,
-        masked="a disk must be lost while another replica lags: tests/cluster/test_recovery.py plants it there",
+        masked="needs a lost disk while another replica lags: tests/cluster/scripted/test_recovery.py plants it there",
     ),
     "unclean_restart_unnoticed": Mutant(
         plant=unclean_restart_unnoticed,

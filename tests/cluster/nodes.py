@@ -25,9 +25,9 @@ from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.node import Node
 from streamlog.ports import Ports
 
-from .plain_reader import PlainReader
+from .checking.plain_reader import PlainReader
+from .clients.workload import Polled, Reader, Sender
 from .plan import Plan
-from .workload import Polled, Reader, Sender
 
 PORT: Final = 9092
 RETRY_S: Final = 0.1

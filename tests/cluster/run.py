@@ -23,8 +23,8 @@ from streamlog.sim.history import OperationHistory, Outcome
 from streamlog.sim.loop import Order
 from streamlog.sim.world import TIMER_JITTER_S
 
-from .checks import PRODUCE, Violation
-from .eyes import looking
+from .checking.checks import PRODUCE, Violation
+from .checking.eyes import looking
 from .plan import END_S, Plan, make_plan
 from .simulation import Simulation
 

@@ -24,10 +24,13 @@ from streamlog.sim.nemesis import Nemesis, Strike
 from streamlog.sim.process import Process
 from streamlog.sim.world import Host, World
 
-from .checks import Evidence, Violation, violations
-from .crew import Crew
+from .checking.checks import Evidence, Violation, violations
+from .checking.replicas import Replica, read_replica
+from .checking.watch import Watch, undisturbed
+from .clients.crew import Crew
+from .clients.operators import SETTING
+from .clients.workload import slow_or_unanswered
 from .nodes import load, make_node
-from .operators import SETTING
 from .plan import (
     BEGIN_S,
     CLIENTS,
@@ -42,9 +45,6 @@ from .plan import (
     Plan,
 )
 from .quorum import Quorum
-from .replicas import Replica, read_replica
-from .watch import Watch, undisturbed
-from .workload import slow_or_unanswered
 
 T = TypeVar("T")
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from . import group_mutants, transaction_mutants
+from .groups import group_mutants
 from .mutants import MUTANTS
 from .run import simulate
+from .transactions import transaction_mutants
 
 QUICK = [name for name, mutant in MUTANTS.items() if mutant.seeds and not mutant.long]
 LONG = [name for name, mutant in MUTANTS.items() if mutant.long]

@@ -22,7 +22,7 @@ timing of real processes is their own.
     report, svg    one HTML page with a timeline
     planted        defects that are put into the nodes, which must be found
 
-Invariants are those of the simulation, checked by the same code: `tests.cluster.checks` (I1 to I8, I18), `group_watch`
-(I6, I14 to I16), `transaction_ledger` (I1, I2, I4, I14), the quorum's register (I12); I10, I19 and I22 are looked at
-from outside. What only the inside of a node shows (I9, I11, I13) is the simulation's.
+The invariants are those of the simulation, checked by the same code: `tests.cluster.checking` (I1 to I8, I18),
+`group_watch` (I6, I14 to I16), `transaction_ledger` (I1, I2, I4, I14), the quorum's register (I12); I10, I19 and
+I22 are checked from outside. What only the inside of a node shows (I9, I11, I13) is checked by the simulation.
 """

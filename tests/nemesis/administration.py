@@ -1,8 +1,8 @@
 """Operators: topics are made, grown and deleted, leaders elected, replicas moved, configs changed, all the time.
 
 What they are refused is no matter, unless it is an error that no client should see. A topic's `retention.ms` is a
-register, written over and over (`tests.cluster.operators.Tuner`): in the end every node must read what was written
-last, or may have been (I12).
+register, written repeatedly (`tests.cluster.clients.operators.Tuner`): in the end every node must read what was
+written last, or may have been (I12).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamlog.client import AsyncAdmin
 from streamlog.client.admin.values import ConfigChange, ConfigResource
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId
-from tests.cluster.operators import SETTING, Mover, Tuner
+from tests.cluster.clients.operators import SETTING, Mover, Tuner
 
 from .nodes import Nodes
 from .workload import KEYED, PAIR, PLAIN, TOPICS

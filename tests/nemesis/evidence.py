@@ -20,7 +20,7 @@ from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log_config import LogConfig
-from tests.cluster.replicas import Replica, read_replica
+from tests.cluster.checking.replicas import Replica, read_replica
 
 from .nodes import Node
 from .workload import TOPICS

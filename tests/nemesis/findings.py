@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from tests.cluster.checks import SHOWN_MAX, Violation
+from tests.cluster.checking.checks import SHOWN_MAX, Violation
 
 _TEXT_MAX: Final = 1_000
 _PADDING: Final = re.compile(r"\.{8,}")
-"""Of values (`tests.cluster.checks.value_of`)."""
+"""Of values (`tests.cluster.checking.checks.value_of`)."""
 
 
 class Findings:

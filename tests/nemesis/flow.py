@@ -1,4 +1,4 @@
-"""The acknowledgements as they come: what `tests.cluster.workload` reports to a watch, and what I19 is measured by."""
+"""The acknowledgements as they come: what `tests.cluster.clients.workload` reports to a watch, the measure of I19."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from itertools import pairwise
 
 from streamlog.model import Offset, TopicPartition
-from tests.cluster.watch import Watch
+from tests.cluster.checking.watch import Watch
 
 
 class Flow(Watch):

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.sim.history import Outcome
-from tests.cluster.checks import POLL, PRODUCE
+from tests.cluster.checking.checks import POLL, PRODUCE
 
 from .machine import Needs
 from .plan import Kind

@@ -24,9 +24,9 @@ from streamlog.client.admin.values import NodeState
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 from streamlog.model import Offset, TopicPartition
 from streamlog.sim.history import OperationHistory, Outcome
-from tests.cluster.checks import PRODUCE, Evidence, replicas_are_identical, violations
-from tests.cluster.group_eyes import looking
-from tests.cluster.replicas import Replica
+from tests.cluster.checking.checks import PRODUCE, Evidence, replicas_are_identical, violations
+from tests.cluster.checking.replicas import Replica
+from tests.cluster.groups.group_eyes import looking
 
 from . import evidence
 from .administration import Administration

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
-from tests.cluster.checks import SHOWN_MAX
-from tests.cluster.replicas import Replica, StoredBatch
+from tests.cluster.checking.checks import SHOWN_MAX
+from tests.cluster.checking.replicas import Replica, StoredBatch
 from tests.nemesis.evidence import LOG_LINES_MAX_PER_S, bad_lines, expired, gaps
 from tests.nemesis.findings import Findings
 from tests.nemesis.nodes import Node

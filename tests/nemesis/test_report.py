@@ -7,7 +7,7 @@ from collections import Counter
 
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.sim.history import OperationHistory
-from tests.cluster.checks import PRODUCE
+from tests.cluster.checking.checks import PRODUCE
 from tests.nemesis.findings import Findings
 from tests.nemesis.machine import Needs
 from tests.nemesis.observer import Seen

@@ -1,8 +1,8 @@
 """The clients: in this process, on the real client library, at work from the first fault to the last.
 
-Producers, readers and what they record are the simulation's (`tests.cluster.workload`), groups are watched by its eyes
-(`group_eyes`), transactions are written down in its ledger. Each program that the watch must distinguish is a `Process`
-of its own: a mark in the context of its tasks, nothing more.
+Producers, readers and what they record are the simulation's (`tests.cluster.clients.workload`), groups are watched by
+its observers (`group_eyes`), transactions are written down in its ledger. Each program that the watch must distinguish
+is a `Process` of its own: a mark in the context of its tasks, nothing more.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from streamlog.errors import ProducerFencedError, StreamlogError, UnknownServerE
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.sim.history import OperationHistory
 from streamlog.sim.process import Process
-from tests.cluster.checks import PRODUCE
-from tests.cluster.group_watch import GroupWatch
+from tests.cluster.checking.checks import PRODUCE
+from tests.cluster.clients.workload import Consumer, Producer, Target
+from tests.cluster.groups.group_watch import GroupWatch
 from tests.cluster.nodes import ConsumerReader, ProducerSender
 from tests.cluster.plan import Load, TopicPlan
-from tests.cluster.transaction_ledger import NOTHING, Ledger, Outcome, Transaction
-from tests.cluster.workload import Consumer, Producer, Target
+from tests.cluster.transactions.transaction_ledger import NOTHING, Ledger, Outcome, Transaction
 
 from .flow import Flow
 

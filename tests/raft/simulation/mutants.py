@@ -1,7 +1,7 @@
 """Each hardening switched off, one at a time: the simulation must find it.
 
-A mutant patches a class for the length of a `with`. tests/raft/test_mutants.py says which of them random search seldom
-reaches, and what finds those.
+A mutant patches a class for the length of a `with`. `test_mutants.py` says which of them random search
+seldom reaches, and what finds those.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from streamlog.errors import StreamlogError
 from streamlog.raft.core.library import RaftRole
 
-from ..hostile import forge
 from ..kit import PORT
+from ..protocol.hostile import forge
 from .plan import LEADER, Fault, Kind
 
 if TYPE_CHECKING:

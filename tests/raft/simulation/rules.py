@@ -11,8 +11,8 @@ from streamlog.raft.protocol.messages import AppendReply, Message, VoteReply, Vo
 from streamlog.raft.voters import Voter
 from streamlog.sim.world import Host
 
-from ..hostile import FORGED_TERM
 from ..kit import Member
+from ..protocol.hostile import FORGED_TERM
 from .truth import Promise, Truth
 
 OUTBOX_MAX: Final = 5_000

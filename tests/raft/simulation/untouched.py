@@ -28,7 +28,7 @@ from streamlog.sim import SimLoop
 from streamlog.sim.world import Host
 
 from ..kit import PORT, Member, voters
-from ..plain_lab import LabNode
+from ..library.plain_lab import LabNode
 from .plan import Kind, Plan
 from .rules import Rules
 from .run import Simulation

@@ -1,0 +1,1 @@
+"""AsyncAdmin and Admin."""

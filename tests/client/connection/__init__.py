@@ -1,0 +1,1 @@
+"""Connections, the choice of a node, the loop of the synchronous fronts."""

@@ -1,0 +1,1 @@
+"""The consumer as a member of a group."""

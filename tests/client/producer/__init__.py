@@ -1,0 +1,1 @@
+"""The producer, its queues and partitioners."""

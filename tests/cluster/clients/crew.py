@@ -1,0 +1,134 @@
+"""Who works with the simulated cluster, and on which host: made as the plan says, set to work, ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
+
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.model import BrokerId, PartitionId, TopicPartition
+from streamlog.sim.history import OperationHistory
+from streamlog.sim.world import World
+
+from .. import nodes
+from ..checking.watch import Watch
+from ..plan import CLIENTS, PLAIN, Plan
+from .operators import Mover, Tuner
+from .workload import Consumer, Producer, Target
+
+T = TypeVar("T")
+
+OPERATORS: Final = CLIENTS[0]
+"""The host that operators work on."""
+
+
+class Crew:
+    """Clients live on hosts that never die, but may be cut off."""
+
+    def __init__(self, plan: Plan, world: World, history: OperationHistory, watch: Watch) -> None:
+        self._plan = plan
+        self._world = world
+        self._history = history
+        self._watch = watch
+        self._producers: dict[str, list[Producer]] = {host: [] for host in CLIENTS}
+        self._consumers: dict[str, list[Consumer]] = {host: [] for host in CLIENTS}
+        self._working: list[asyncio.Task[None]] = []
+        self._admins: list[AsyncAdmin] = []
+        self.tuner: Tuner | None = None
+        self.mover: Mover | None = None
+        for host in CLIENTS:
+            world.host(host).boot()
+
+    @property
+    def targets(self) -> list[Target]:
+        return [
+            Target(
+                partition=TopicPartition(topic.name, PartitionId(partition)),
+                keyed=topic.compacted,
+                min_insync_replicas=topic.min_insync_replicas,
+            )
+            for topic in self._plan.topics
+            for partition in range(topic.partitions)
+        ]
+
+    async def on(self, host: str, work: Awaitable[T]) -> T:
+        """Do it as the process of that client host."""
+
+        async def do() -> T:
+            return await work
+
+        return await self._world.host(host).spawn(do())
+
+    async def create_topics(self) -> None:
+        await self.on(OPERATORS, nodes.create_topics(self._plan, self._world.host(OPERATORS).ports))
+
+    async def producer(self, name: str, host: str, *, patient: bool = False) -> Producer:
+        sender = await self.on(host, nodes.make_sender(self._plan, self._world.host(host).ports, patient=patient))
+        return Producer(name, sender, self._history, self._watch, self._world.stream(f"producer/{name}"))
+
+    async def consumer(self, name: str, host: str, partitions: Sequence[TopicPartition]) -> Consumer:
+        reader = await self.on(host, nodes.make_reader(self._plan, self._world.host(host).ports, partitions))
+        return Consumer(name, reader, self._history, self._watch)
+
+    def plain_consumer(self, name: str, host: str, partitions: Sequence[TopicPartition]) -> Consumer:
+        """That shares nothing with the client library's consumer."""
+        reader = nodes.make_plain_reader(self._plan, self._world.host(host).ports, partitions)
+        return Consumer(name, reader, self._history, self._watch)
+
+    async def begin(self) -> None:
+        """Make all of the plan, and set them to work."""
+        load = self._plan.load
+        for number in range(load.producers):
+            host = CLIENTS[number % len(CLIENTS)]
+            producer = await self.producer(f"p{number}", host)
+            self._producers[host].append(producer)
+            self._working.append(self._world.host(host).spawn(producer.run(self.targets, load)))
+        for number in range(load.consumers):
+            host = CLIENTS[-1 - number % len(CLIENTS)]
+            consumer = await self.consumer(f"r{number}", host, [target.partition for target in self.targets])
+            self._consumers[host].append(consumer)
+            self._working.append(self._world.host(host).spawn(consumer.run()))
+        await self._begin_operating()
+
+    async def _begin_operating(self) -> None:
+        host = self._world.host(OPERATORS)
+        if self._plan.tunes:
+            admin = await self.on(OPERATORS, nodes.make_admin(self._plan, host.ports))
+            self._admins.append(admin)
+            self.tuner = Tuner(admin, PLAIN, self._world.stream("tuner"), lambda: self._world.loop.now)
+            self._working.append(host.spawn(self.tuner.run()))
+        if self._plan.moves:
+            ids = [BrokerId(int(name.removeprefix("n"))) for name in self._plan.nodes]
+            admin = await self.on(OPERATORS, nodes.make_admin(self._plan, host.ports))
+            self._admins.append(admin)
+            self.mover = Mover(admin, self._plan.topics, ids, self._world.stream("mover"))
+            self._working.append(host.spawn(self.mover.run()))
+
+    def stop_operating(self) -> None:
+        """So that all can settle."""
+        for operator in (self.tuner, self.mover):
+            if operator is not None:
+                operator.stopping = True
+
+    async def end(self) -> None:
+        """Stop, wait for what is unanswered, close."""
+        for host in CLIENTS:
+            for client in self._clients(host):
+                client.stopping = True
+        if self._working:
+            await asyncio.wait(self._working)
+        for task in self._working:
+            task.result()
+        for host in CLIENTS:
+            for client in self._clients(host):
+                await self.on(host, client.close())
+
+        for admin in self._admins:
+            await self.on(OPERATORS, admin.close())
+
+    def _clients(self, host: str) -> list[Producer | Consumer]:
+        return [*self._producers[host], *self._consumers[host]]
+
+    def poll_errors(self) -> int:
+        return sum(len(consumer.errors) for consumers in self._consumers.values() for consumer in consumers)

@@ -1,0 +1,87 @@
+"""Operators of the simulated cluster: they change the metadata while it is under faults.
+
+A Tuner writes a topic's `retention.ms` over and over, each time another value: a register, whose history must be one
+that could have happened, one write after the other, and in which every node reads the same in the end (I12).
+
+A Mover gives partitions other replicas, and their leaderships other nodes. What it is refused is no matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import ConfigChange, ConfigResource, Reassignment
+from streamlog.errors import StreamlogError
+from streamlog.model import BrokerId, PartitionId, TopicPartition
+from tests.raft.simulation.history import Operation, violations
+
+from ..plan import TopicPlan
+
+SETTING: Final = "retention.ms"
+BASE_MS: Final = 10**12
+"""Values begin here: nothing is deleted by them."""
+GAP_S: Final = (0.2, 2.0)
+MOVE_GAP_S: Final = (1.0, 4.0)
+
+
+class Tuner:
+    """One process, one write at a time."""
+
+    def __init__(self, admin: AsyncAdmin, topic: str, rng: random.Random, now: Callable[[], float]) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._rng = rng
+        self._now = now
+        self.operations: list[Operation] = []
+        self.stopping = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await asyncio.sleep(self._rng.uniform(*GAP_S))
+            await self.write()
+
+    async def write(self) -> None:
+        value = str(BASE_MS + len(self.operations))
+        operation = Operation("tuner", "write", self._topic, value, self._now())
+        self.operations.append(operation)
+        try:
+            await self._admin.alter_config(ConfigResource.topic(self._topic), [ConfigChange(name=SETTING, value=value)])
+        except StreamlogError:
+            return  # whether it was made is unknown
+        operation.completed = self._now()
+
+    def problems(self, read: Mapping[str, str]) -> list[str]:
+        """`read`: what each node has in the end; empty text where it has none."""
+        reads = [Operation(node, "read", self._topic, value, self._now(), self._now()) for node, value in read.items()]
+        return violations([*self.operations, *reads])
+
+
+class Mover:
+    def __init__(
+        self, admin: AsyncAdmin, topics: Sequence[TopicPlan], nodes: Sequence[BrokerId], rng: random.Random
+    ) -> None:
+        self._admin = admin
+        self._topics = topics
+        self._nodes = nodes
+        self._rng = rng
+        self.moves = 0  # that were taken on
+        self.stopping = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await asyncio.sleep(self._rng.uniform(*MOVE_GAP_S))
+            topic = self._rng.choice(self._topics)
+            partition = TopicPartition(topic.name, PartitionId(self._rng.randrange(topic.partitions)))
+            replicas = tuple(self._rng.sample(list(self._nodes), topic.replication_factor))
+            try:
+                await self._move(partition, replicas)
+            except StreamlogError:
+                pass
+
+    async def _move(self, partition: TopicPartition, replicas: tuple[BrokerId, ...]) -> None:
+        results = await self._admin.alter_partition_reassignments([Reassignment(at=partition, replicas=replicas)])
+        self.moves += sum(result.error is None for result in results)

@@ -1,0 +1,1 @@
+"""Scripted runs: faults at given moments instead of drawn ones."""

@@ -1,0 +1,1 @@
+"""Registration, heartbeats and sessions of nodes."""

@@ -1,0 +1,1 @@
+"""The image: deltas, snapshots, replay, its collections."""

@@ -1,0 +1,1 @@
+"""Topics: creation, deletion, growth, placement."""

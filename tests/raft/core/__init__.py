@@ -1,0 +1,1 @@
+"""The core, driven by hand: elections, the rules of the thesis, reads, values."""

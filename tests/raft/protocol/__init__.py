@@ -1,0 +1,1 @@
+"""Messages of the quorum: their encoding, and hostile ones."""

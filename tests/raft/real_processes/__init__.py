@@ -1,0 +1,1 @@
+"""A quorum of real processes over gRPC."""

@@ -1,0 +1,93 @@
+"""What operators ask of groups, over the simulated network; two nodes share the groups between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.pb import common_pb2
+from streamlog.errors import StreamlogError
+from tests.services.groups.group_calls import beat, commit, fetch, request, with_group
+from tests.services.world import ADMIN, Cluster
+
+
+async def listed(cluster: Cluster, node: int = 1, **fields: object) -> list[tuple[str, str, int]]:
+    """All pages."""
+    found, token = [], ""
+    while True:
+        wanted = pb.ListGroupsRequest(page_token=token, **fields)  # type: ignore[arg-type]  # fields of the message
+        response = await cluster.call(ADMIN + "ListGroups", wanted, pb.ListGroupsResponse, node=node)
+        assert not response.errors
+        found += [(row.group, pb.GroupState.Name(row.state), row.member_count) for row in response.groups]
+        token = response.next_page_token
+        if not token:
+            return found
+
+
+async def describe(cluster: Cluster, *groups: str, node: int = 1) -> list[pb.GroupDescription]:
+    wanted = pb.DescribeGroupsRequest(groups=groups)
+    response = await cluster.call(ADMIN + "DescribeGroups", wanted, pb.DescribeGroupsResponse, node=node)
+    return list(response.groups)
+
+
+async def delete(cluster: Cluster, *groups: str) -> list[str]:
+    wanted = pb.DeleteGroupsRequest(groups=groups)
+    response = await cluster.call(ADMIN + "DeleteGroups", wanted, pb.DeleteGroupsResponse)
+    return [row.error.code for row in response.results]
+
+
+def test_one_node_lists_describes_and_deletes() -> None:
+    async def story(cluster: Cluster) -> None:
+        await commit(cluster, 5)
+        assert await listed(cluster) == [("g", "GROUP_STATE_EMPTY", 0)]
+        await beat(cluster, request("a", client_id="orders/1.4", instance_id="one"))
+        assert await listed(cluster) == [("g", "GROUP_STATE_STABLE", 1)]
+        await beat(cluster, request("b"))
+        assert await listed(cluster, states=[pb.GROUP_STATE_STABLE]) == []
+        found, unknown = await describe(cluster, "g", "h")
+        assert (pb.GroupState.Name(found.state), found.assignor) == ("GROUP_STATE_RECONCILING", "uniform")
+        assert found.coordinator.node_id == 1
+        first = found.members[0]
+        assert (first.member_id, first.instance_id, first.client_id) == ("a", "one", "orders/1.4")
+        assert [(topic.topic, list(topic.partitions)) for topic in first.assignment.topics] == [("t", [0, 1])]
+        assert len(first.target.topics[0].partitions) == 1
+        assert list(first.subscription.topics) == ["t"]
+        assert unknown.error.code == "GROUP_ID_NOT_FOUND"
+        assert await delete(cluster, "g", "h") == ["NON_EMPTY_GROUP", "GROUP_ID_NOT_FOUND"]
+        await beat(cluster, request("a", -1))
+        await beat(cluster, request("b", -1))
+        assert await delete(cluster, "g") == [""]
+        assert await listed(cluster) == []
+
+    with_group(story)
+
+
+def test_offsets_are_deleted_where_nobody_reads() -> None:
+    async def story(cluster: Cluster) -> None:
+        await commit(cluster, 5)
+        await commit(cluster, 6, partition=1)
+        wanted = pb.DeleteGroupOffsetsRequest(group="g", partitions=[common_pb2.TopicPartition(topic="t", partition=1)])
+        await beat(cluster, request("a"))
+        response = await cluster.call(ADMIN + "DeleteGroupOffsets", wanted, pb.DeleteGroupOffsetsResponse)
+        assert response.results[0].error.code == "GROUP_SUBSCRIBED_TO_TOPIC"
+        await beat(cluster, request("a", -1))
+        response = await cluster.call(ADMIN + "DeleteGroupOffsets", wanted, pb.DeleteGroupOffsetsResponse)
+        assert not response.results[0].HasField("error")
+        assert await fetch(cluster) == [(0, 5)]
+
+    with_group(story)
+
+
+def test_pages_of_a_list() -> None:
+    async def story(cluster: Cluster) -> None:
+        for n in range(7):
+            await beat(cluster, request("a", group=f"g{n}"))
+        names = [f"g{n}" for n in range(7)]
+        assert [name for name, _, _ in await listed(cluster, page_size=3)] == names
+        with pytest.raises(StreamlogError):
+            await listed(cluster, page_size=-1)
+        with pytest.raises(StreamlogError) as refused:
+            await listed(cluster, states=[9])
+        assert refused.value.details["field"] == "states[0]"
+
+    with_group(story)

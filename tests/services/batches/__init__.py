@@ -1,0 +1,1 @@
+"""The Batches service: produce, fetch, metadata."""

@@ -1,0 +1,1 @@
+"""What the services share: admission, bounds of replies, pages."""

@@ -1,0 +1,1 @@
+"""The Groups service."""

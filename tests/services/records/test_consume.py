@@ -1,0 +1,350 @@
+"""Consume, by raw messages over the simulated network, on whole nodes: members without a client library."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from streamlog.api import calls
+from streamlog.api.pb import batches_pb2, common_pb2
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.client import AsyncAdmin
+from streamlog.errors import CorruptBatchError, NetworkError, StreamlogError
+from tests.client.groups.group_stage import GroupStage, perform
+from tests.storage.batches import batch, poison
+
+METHOD = "streamlog.v1.Records/Consume"
+
+
+class Client:
+    """The other end of a stream, as stock stubs have it."""
+
+    def __init__(self, stream: calls.CallStream[pb.ConsumeResponse]) -> None:
+        self._stream = stream
+        self.got: list[tuple[int, int]] = []  # partition, offset
+        self.owned: set[int] = set()
+        self.news: list[str] = []
+        self.committed: dict[int, int] = {}
+        self.skipped: list[tuple[int, int]] = []
+
+    async def join(self, credits: int = 0, **fields: Any) -> None:
+        values = {"group": "g", "topics": ["t"], "offset_reset": pb.OFFSET_RESET_EARLIEST, **fields}
+        await self._stream.send(pb.ConsumeRequest(join=pb.ConsumeJoin(**values), credits=credits))
+
+    async def send(self, credits: int = 0, acks: dict[int, int] | None = None, released: tuple[int, ...] = ()) -> None:
+        request = pb.ConsumeRequest(credits=credits)
+        for partition, offset in (acks or {}).items():
+            request.acknowledgements.add(topic="t", partition=partition, offset=offset)
+        request.released.extend(common_pb2.TopicPartition(topic="t", partition=one) for one in released)
+        await self._stream.send(request)
+
+    async def acknowledge_all(self) -> None:
+        await self.send(acks=dict(sorted(one for one in self.got if one[0] in self.owned)))
+
+    async def leave(self) -> None:
+        await self._stream.done_sending()
+        while await self.next() is not None:
+            pass
+
+    async def next(self) -> str | None:
+        """The kind of the next news."""
+        response = await self._stream.recv()
+        if response is None:
+            return None
+        kind = response.WhichOneof("news")
+        assert kind is not None
+        match kind:
+            case "assigned":
+                self.owned |= {one.partition for one in response.assigned.partitions}
+            case "revoked" | "lost":
+                self.owned -= {one.partition for one in getattr(response, kind).partitions}
+            case "records":
+                news = response.records
+                assert news.partition in self.owned
+                self.skipped += [(one.offset, one.next_offset) for one in news.skipped_batches]
+                last = news.records[-1].offset + 1 if news.records else news.skipped_batches[-1].next_offset
+                assert news.position == last
+                self.got += [(news.partition, record.offset) for record in news.records]
+            case "committed":
+                self.committed[response.committed.partition] = response.committed.offset
+        self.news.append(kind)
+        return kind
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                assert await self.next() is not None
+
+    async def nothing_comes(self, for_s: float) -> None:
+        """The stream cannot be read any more then."""
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(for_s):
+                await self.next()
+
+
+@asynccontextmanager
+async def consuming(stage: GroupStage, node: int = 1) -> AsyncIterator[Client]:
+    channel = stage.ports.network.connect(f"n{node}:9092")
+    try:
+        async with calls.stream(channel, METHOD, pb.ConsumeResponse) as stream:
+            yield Client(stream)
+    finally:
+        await channel.close()
+
+
+def tell(story: Callable[[GroupStage], Awaitable[None]], *, nodes: int = 1, seeds: int = 1) -> None:
+    async def on_client(stage: GroupStage) -> None:
+        async def work() -> None:
+            await story(stage)
+
+        await stage.client.spawn(work())
+
+    perform(on_client, nodes=nodes, seeds=seeds)
+
+
+async def poisoned(stage: GroupStage) -> None:
+    """Topic `p`, of one partition: a batch that cannot be decoded at offset 1, one record before it and one behind."""
+    async with AsyncAdmin(ports=stage.ports, bootstrap_servers=stage.bootstrap) as admin:
+        await admin.create_topic("p", 1, configs={"record.validation.enable": "false"})
+    channel = stage.ports.network.connect("n1:9092")
+    produce = calls.unary("streamlog.v1.Batches/Produce", batches_pb2.ProduceResponse)
+    for data in (batch([b"before"]), poison(codec=1), batch([b"after"])):
+        part = batches_pb2.PartitionBatches(topic="p", partition=0, batches=data)
+        request = batches_pb2.ProduceRequest(acks=common_pb2.ACKS_ALL, partitions=[part])
+        async with asyncio.timeout(30):
+            while (await produce(channel, request, timeout_s=10)).results[0].HasField("error"):  # noqa: ASYNC110  virtual time
+                await asyncio.sleep(0.1)  # it has no leader yet
+    await channel.close()
+
+
+def test_a_batch_that_cannot_be_decoded_ends_the_call() -> None:
+    async def story(stage: GroupStage) -> None:
+        await poisoned(stage)
+        for _ in range(2):
+            async with consuming(stage) as client:
+                await client.join(credits=9, topics=["p"])
+                with pytest.raises(CorruptBatchError) as caught:
+                    await client.until(lambda: False)
+                error = caught.value
+                assert (error.topic, error.partition, error.offset, error.next_offset) == ("p", 0, 1, 2)
+                assert client.got == [(0, 0)]
+
+    tell(story)
+
+
+def test_it_is_skipped_by_choice() -> None:
+    async def story(stage: GroupStage) -> None:
+        await poisoned(stage)
+        async with consuming(stage) as client:
+            await client.join(credits=9, topics=["p"], on_corrupt_batch=pb.CORRUPT_BATCH_POLICY_SKIP)
+            await client.until(lambda: len(client.got) == 2)
+            assert client.got == [(0, 0), (0, 2)]
+            assert client.skipped == [(1, 2)]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_any_node_serves_and_only_what_is_acknowledged_is_committed(node: int) -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage, node) as client:
+            await client.join(credits=100)
+            await client.until(lambda: len(client.got) == 20)
+            assert client.news[0] == "assigned"
+            await client.send(acks={0: 3})
+            await client.until(lambda: client.committed == {0: 4})
+            await client.send(acks={0: 5, 1: 9})
+            await client.until(lambda: client.committed == {0: 6, 1: 10})
+            await client.leave()
+        assert await stage.committed() == [6, 10]
+        async with consuming(stage, node) as client:
+            await client.join(credits=100)
+            await client.until(lambda: len(client.got) == 4)
+            assert client.got == [(0, offset) for offset in range(6, 10)]
+        assert await stage.committed() == [6, 10]
+
+    tell(story, nodes=3)
+
+
+def test_no_more_than_the_credits_is_sent() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10, partitions=1)
+        async with consuming(stage) as client:
+            await client.join()
+            await client.until(lambda: client.owned == {0, 1})
+            await client.send(credits=3)
+            await client.until(lambda: len(client.got) == 3)
+            await client.send(credits=2)
+            await client.until(lambda: len(client.got) == 5)
+            await client.nothing_comes(5)
+        assert client.got == [(0, offset) for offset in range(5)]
+        assert await stage.committed() == [None, None]
+
+    tell(story)
+
+
+def test_credits_as_acknowledgements() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10, partitions=1)
+        async with consuming(stage) as client:
+            await client.join(credits=4, mode=pb.CONSUME_MODE_BY_CREDIT)
+            await client.until(lambda: len(client.got) == 4)
+            await client.send(credits=3)
+            await client.until(lambda: len(client.got) == 7 and client.committed == {0: 3})
+            await client.leave()
+        assert await stage.committed() == [3, None]
+
+    tell(story)
+
+
+def test_a_partition_moves_when_what_was_sent_of_it_is_acknowledged() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage, 1) as first, consuming(stage, 2) as second:
+            await first.join(credits=1000)
+            await first.until(lambda: len(first.got) == 20)
+            await second.join(credits=1000)
+            await first.until(lambda: "revoked" in first.news)
+            (moved,) = {0, 1} - first.owned
+            assert second.owned == set()
+            await first.send(acks={moved: 9})
+            await second.until(lambda: second.owned == {moved})
+            assert first.owned == {1 - moved}
+            await stage.write(5)
+            await second.until(lambda: len(second.got) == 5)
+            assert second.got == [(moved, offset) for offset in range(10, 15)]
+
+    tell(story, nodes=3, seeds=2)
+
+
+def test_a_partition_that_is_released_is_read_again_from_what_was_acknowledged() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage) as first, consuming(stage) as second:
+            await first.join(credits=1000)
+            await first.until(lambda: len(first.got) == 20)
+            await second.join(credits=1000)
+            await first.until(lambda: "revoked" in first.news)
+            (moved,) = {0, 1} - first.owned
+            await first.send(acks={moved: 6}, released=(moved,))
+            await second.until(lambda: len(second.got) == 3)
+            assert second.got == [(moved, offset) for offset in range(7, 10)]
+
+    tell(story)
+
+
+def test_one_that_keeps_records_for_too_long_loses_its_partitions() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage) as slow:
+            await slow.join(credits=5, processing_timeout_ms=4_000)
+            await slow.until(lambda: len(slow.got) == 5)
+            begin = stage.nodes.world.loop.now
+            await slow.until(lambda: "lost" in slow.news)
+            assert 3.9 < stage.nodes.world.loop.now - begin < 4.6
+            assert slow.owned == set()
+            await slow.until(lambda: slow.owned == {0, 1})
+            await slow.send(acks={slow.got[-1][0]: slow.got[-1][1]}, credits=20)  # of its life before: passed over
+            await slow.until(lambda: len(slow.got) == 25)
+            await slow.leave()
+        assert await stage.committed() == [None, None]
+
+    tell(story)
+
+
+def test_one_that_waits_for_records_is_not_too_slow() -> None:
+    async def story(stage: GroupStage) -> None:
+        async with consuming(stage) as client:
+            await client.join(credits=5, processing_timeout_ms=2_000)
+            await client.until(lambda: client.owned == {0, 1})
+            await asyncio.sleep(10)
+            await stage.write(1)
+            await client.until(lambda: len(client.got) == 2)
+            assert "lost" not in client.news
+
+    tell(story)
+
+
+def test_a_client_that_vanishes_and_a_node_that_dies_release_their_members() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage, 1) as first:
+            await first.join(credits=100)
+            await first.until(lambda: len(first.got) == 20)
+            await first.send(acks={0: 9, 1: 4})
+            await first.until(lambda: len(first.committed) == 2)
+        begin = stage.nodes.world.loop.now
+        async with consuming(stage, 2) as second:
+            await second.join(credits=100)
+            await second.until(lambda: len(second.got) == 5)
+            assert stage.nodes.world.loop.now - begin < 2
+            await second.acknowledge_all()
+            await second.until(lambda: second.committed == {1: 10})
+            stage.nodes.host(2).crash()
+            with pytest.raises(NetworkError):
+                await second.until(lambda: False)
+        await stage.nodes.until(lambda: stage.coordinator() not in (-1, 2))
+        async with consuming(stage, 3) as third:
+            await third.join(credits=100)
+            await stage.write(1)
+            await third.until(lambda: len(third.got) == 2)
+            assert sorted(third.got) == [(0, 10), (1, 10)]
+
+    tell(story, nodes=3, seeds=2)
+
+
+def test_with_members_of_the_client_library_in_one_group() -> None:
+    async def story(stage: GroupStage) -> None:
+        reader = stage.reader("r").start()
+        await stage.shared(reader)
+        async with consuming(stage) as client:
+            await client.join(credits=100)
+            await client.until(lambda: len(client.owned) == 1)
+            await stage.write(5)
+            await client.until(lambda: len(client.got) == 5)
+            await stage.nodes.until(lambda: len(reader.got) == 5)
+        await stage.shared(reader)
+
+    tell(story)
+
+
+BAD: list[tuple[pb.ConsumeRequest, str, str]] = [
+    (pb.ConsumeRequest(credits=1), "INVALID_REQUEST", "join"),
+    (pb.ConsumeRequest(join=pb.ConsumeJoin(topics=["t"])), "INVALID_GROUP_ID", "join.group"),
+    (pb.ConsumeRequest(join=pb.ConsumeJoin(group="g")), "INVALID_REQUEST", "join.topics"),
+    (pb.ConsumeRequest(join=pb.ConsumeJoin(group="g", topics=["t"]), credits=-1), "INVALID_REQUEST", "credits"),
+    (pb.ConsumeRequest(join=pb.ConsumeJoin(group="g", topics=["t"]), credits=1 << 30), "INVALID_REQUEST", "credits"),
+    (
+        pb.ConsumeRequest(join=pb.ConsumeJoin(group="g", pattern="(")),
+        "INVALID_REGULAR_EXPRESSION",
+        "subscription.pattern",
+    ),
+]
+
+
+def test_what_is_refused() -> None:
+    async def story(stage: GroupStage) -> None:
+        for request, code, field in BAD:
+            async with consuming(stage) as client:
+                await client._stream.send(request)
+                with pytest.raises(StreamlogError) as refused:
+                    await client.until(lambda: False)
+                assert (refused.value.code, refused.value.details.get("field")) == (code, field)
+        await stage.write(1)
+        async with consuming(stage) as client:
+            await client.join(credits=9)
+            await client.until(lambda: len(client.got) == 2)
+            await client.send(acks={0: 1})
+            with pytest.raises(StreamlogError, match="offset 1 of t-0 is acknowledged, but only"):
+                await client.until(lambda: False)
+        async with consuming(stage) as client:
+            await client.join(group="g2", offset_reset=pb.OFFSET_RESET_NONE, credits=1)
+            with pytest.raises(StreamlogError, match="group 'g2' has no committed offset of t-"):
+                await client.until(lambda: False)
+
+    tell(story)

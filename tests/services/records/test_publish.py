@@ -1,0 +1,319 @@
+"""Publish and its stream over the simulated network: served by any node, exact by their token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from streamlog.api.pb import batches_pb2, common_pb2
+from streamlog.api.pb import records_pb2 as pb
+from streamlog.client.producer.partitioner import hash_partition
+from streamlog.errors import StreamlogError
+from streamlog.model import BrokerId
+from streamlog.records import decode_batch, scan_headers
+from streamlog.services.records.publish import STICKY_BYTES
+from streamlog.sim import Order
+from tests.services.records.publish_calls import RECORDS, answers, records
+from tests.services.world import BATCHES, Cluster, simulate
+
+
+async def publish(cluster: Cluster, *messages: pb.PublishRecord, node: int = 1, **fields: Any) -> pb.PublishResponse:
+    options = pb.PublishOptions(**fields.pop("options", {}))
+    request = pb.PublishRequest(topic=fields.pop("topic", "t"), records=messages, options=options, **fields)
+    return await cluster.call(RECORDS + "Publish", request, pb.PublishResponse, node=node)
+
+
+async def token(cluster: Cluster) -> bytes:
+    request = batches_pb2.InitProducerIdRequest()
+    made = await cluster.call(BATCHES + "InitProducerId", request, batches_pb2.InitProducerIdResponse)
+    return made.producer_token
+
+
+async def log(cluster: Cluster, partition: int = 0, node: int = 1, topic: str = "t") -> list[Any]:
+    """All records of a partition, as its leader has them."""
+    leader = cluster.nodes[node].leader(topic, partition)
+    data = await cluster.world.host(f"node{node}").spawn(leader.log.read(leader.log_start_offset, 1 << 24))
+    found: list[Any] = []
+    for position, _ in scan_headers(data, 0, len(data)):
+        found += decode_batch(data, position)
+    return found
+
+
+async def log_values(cluster: Cluster, **where: Any) -> list[bytes]:
+    return [record.value for record in await log(cluster, **where)]
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_any_node_takes_records_and_tells_where_they_are(node: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create(partitions=3)
+        header = pb.Header(key="h", value=b"v")
+        messages = [
+            pb.PublishRecord(key=b"k%d" % index, value=b"%d" % index, timestamp_ms=1_000 + index, headers=[header])
+            for index in range(20)
+        ]
+        returned = (await publish(cluster, *messages, node=node)).results
+        assert [result.partition for result in returned] == [hash_partition(b"k%d" % index, 3) for index in range(20)]
+        for index, result in enumerate(returned):
+            record = (await log(cluster, result.partition))[result.offset]
+            assert (record.key, record.value, record.timestamp) == (b"k%d" % index, b"%d" % index, 1_000 + index)
+            assert record.headers == (("h", b"v"),)
+            assert result.timestamp_ms == 1_000 + index
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("codec", ["GZIP", "SNAPPY", "LZ4", "ZSTD", "NONE"])
+def test_records_are_compressed_as_asked(codec: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        await publish(cluster, *records(b"a" * 500), options={"compression": f"COMPRESSION_{codec}"})
+        assert await log_values(cluster) == [b"a" * 500]
+        assert (cluster.node.leader().log.size_bytes < 400) == (codec != "NONE")
+
+    simulate(story)
+
+
+def test_partitioners() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=4)
+
+        async def chosen(kind: int, *messages: pb.PublishRecord) -> list[int]:
+            returned = await publish(cluster, *messages, options={"partitioner": kind})
+            return [result.partition for result in returned.results]
+
+        turns = await chosen(pb.PARTITIONER_ROUND_ROBIN, *records(*[b"v"] * 8, key=b"same"))
+        assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
+        keys = [pb.PublishRecord(key=b"%d" % number) for number in (0, 1, 2, 3, 4, -1)]
+        assert await chosen(pb.PARTITIONER_INTEGER_MODULO, *keys) == [0, 1, 2, 3, 0, 3]
+        assert len(set(await chosen(pb.PARTITIONER_KEY_HASH, *records(*[b"v"] * 10)))) == 1  # sticky
+        large = bytes(STICKY_BYTES * 2 // 3)
+        assert len(set(await chosen(pb.PARTITIONER_KEY_HASH, *records(large, large)))) == 2  # until it is full
+        assert len(set(await chosen(pb.PARTITIONER_RANDOM, *records(*[b"v"] * 50, key=b"same")))) == 4
+        assert await chosen(pb.PARTITIONER_KEY_HASH, *records(b"v", partition=2, key=b"k")) == [2]
+
+    simulate(story)
+
+
+def test_acks_none_tells_no_offsets() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create()
+        for node in (1, 2):
+            returned = await publish(cluster, *records(b"a"), node=node, options={"acks": common_pb2.ACKS_NONE})
+            assert [result.offset for result in returned.results] == [-1]
+        assert await log_values(cluster) == [b"a", b"a"]
+
+    simulate(story)
+
+
+MANY_HEADERS = [pb.Header(key="h")] * 1_001
+WORD = records(b"a", key=b"x")
+BAD = [
+    ("no records", {"messages": []}, "INVALID_REQUEST", "records"),
+    ("no topic", {"topic": ""}, "INVALID_TOPIC", "topic"),
+    ("a path", {"topic": "../x"}, "INVALID_TOPIC", "topic"),
+    ("the cluster's own", {"topic": "__consumer_offsets"}, "INVALID_TOPIC", "topic"),
+    ("nobody's", {"topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION", "topic"),
+    ("partition", {"messages": records(b"a", partition=7)}, "UNKNOWN_TOPIC_OR_PARTITION", "records[0].partition"),
+    ("negative partition", {"messages": records(b"a", partition=-1)}, "INVALID_REQUEST", "records[0].partition"),
+    ("negative time", {"messages": records(b"a", timestamp_ms=-5)}, "INVALID_REQUEST", "records[0].timestamp_ms"),
+    ("future", {"messages": records(b"a", timestamp_ms=2**50)}, "INVALID_TIMESTAMP", "records[0].timestamp_ms"),
+    ("too large", {"messages": records(b"", bytes(1 << 20))}, "MESSAGE_TOO_LARGE", "records[1]"),
+    ("headers", {"messages": records(b"a", headers=MANY_HEADERS)}, "INVALID_REQUEST", "records[0].headers"),
+    ("acks", {"options": {"acks": 9}}, "INVALID_REQUEST", "options.acks"),
+    ("codec", {"options": {"compression": 9}}, "INVALID_REQUEST", "options.compression"),
+    ("partitioner", {"options": {"partitioner": 9}}, "INVALID_REQUEST", "options.partitioner"),
+    ("a word", {"messages": WORD, "options": {"partitioner": 4}}, "INVALID_RECORD", "records[0].key"),
+    ("token", {"producer_token": b"\1\2\3"}, "INVALID_REQUEST", "producer_token"),
+    ("long token", {"producer_token": bytes(70_000)}, "INVALID_REQUEST", "producer_token"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "path"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_bad_requests_write_nothing(fields: dict[str, Any], code: str, path: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        given = dict(fields)
+        messages = given.pop("messages", records(b"a"))
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, *messages, **given)
+        assert (caught.value.code, caught.value.details["field"]) == (code, path)
+        assert cluster.node.leader().log_end_offset == 0
+
+    simulate(story)
+
+
+def test_a_compacted_topic_needs_keys() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(cleanup_policy="compact")
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, pb.PublishRecord(key=b"k"), pb.PublishRecord(value=b"v"))
+        assert (caught.value.code, caught.value.details["field"]) == ("INVALID_RECORD", "records[1].key")
+        assert cluster.node.leader().log_end_offset == 0
+
+    simulate(story)
+
+
+def test_what_is_not_confirmed_in_time_is_unknown() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 3)
+        await cluster.create(replicas=(1, 2))
+        for node in (1, 3):
+            with pytest.raises(StreamlogError) as caught:
+                await publish(cluster, *records(b"a"), node=node, options={"timeout_ms": 800})
+            assert caught.value.code == "OUTCOME_UNKNOWN"
+        assert cluster.node.leader().log_end_offset == 2
+
+    simulate(story)
+
+
+def test_a_repetition_with_the_same_token_writes_nothing_twice() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create(partitions=3)
+        current = await token(cluster)
+        offsets: list[list[tuple[int, int]]] = []
+        for turn in range(5):
+            messages = records(*(b"%d.%d" % (turn, index) for index in range(7)))
+            partitioner = 1 + turn % 3
+            tries = [
+                await publish(
+                    cluster, *messages, node=node, producer_token=current, options={"partitioner": partitioner}
+                )
+                for node in (1, 2, 1)
+            ]
+            places = [[(result.partition, result.offset) for result in one.results] for one in tries]
+            assert places[0] == places[1] == places[2]
+            assert len({one.producer_token for one in tries}) == 1
+            current = tries[0].producer_token
+            offsets += places[:1]
+        total = [value for index in range(3) for value in await log_values(cluster, partition=index)]
+        assert sorted(total) == sorted(b"%d.%d" % (turn, index) for turn in range(5) for index in range(7))
+
+    simulate(story)
+
+
+def test_a_repetition_is_exact_though_the_topic_has_grown() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2)
+        first = await publish(cluster, *records(b"a"), producer_token=await token(cluster))
+        messages = [pb.PublishRecord(key=b"k%d" % index, value=b"%d" % index) for index in range(10)]
+        returned = await publish(cluster, *messages, producer_token=first.producer_token)
+        await cluster.grow("t", 5)
+        again = await publish(cluster, *messages, producer_token=first.producer_token)
+        assert [(r.partition, r.offset) for r in again.results] == [(r.partition, r.offset) for r in returned.results]
+
+    simulate(story)
+
+
+def test_more_batches_than_a_leader_remembers_are_still_not_written_twice() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(max_message_bytes="1000")
+        current = await token(cluster)
+        messages = records(*(bytes([65 + index]) * 600 for index in range(12)), partition=0)
+        returned = await publish(cluster, *messages, producer_token=current)
+        assert [result.offset for result in returned.results] == list(range(12))
+        again = await publish(cluster, *messages, producer_token=current)
+        assert [result.offset for result in again.results] == [-1] * 7 + list(range(7, 12))
+        assert again.producer_token == returned.producer_token
+        assert len(await log_values(cluster)) == 12
+
+    simulate(story)
+
+
+# -- the stream
+
+
+@pytest.mark.parametrize("node", [1, 2])
+@pytest.mark.parametrize("order", [Order.FIFO, Order.SHUFFLE])
+def test_a_stream_answers_in_order_and_writes_in_order(node: int, order: Order) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create()
+        async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse, node) as calls:
+            for number in range(40):
+                topic = "t" if number == 0 else ""
+                await calls.send(pb.PublishStreamRequest(topic=topic, records=records(b"%d" % number)))
+            returned = await answers(calls, 40)
+            assert [one.results[0].offset for one in returned] == list(range(40))
+            assert not any(one.producer_token for one in returned)
+            await calls.done_sending()
+            assert await asyncio.wait_for(calls.recv(), 30) is None
+        assert await log_values(cluster) == [b"%d" % number for number in range(40)]
+
+    simulate(story, order=order)
+
+
+def test_a_request_that_cannot_be_written_is_answered_and_the_stream_goes_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse) as calls:
+            await calls.send(pb.PublishStreamRequest(topic="t", records=records(b"a")))
+            await calls.send(pb.PublishStreamRequest(records=records(b"x", bytes(1 << 20))))
+            await calls.send(pb.PublishStreamRequest(records=records(b"b")))
+            first, refused, third = await answers(calls, 3)
+            assert [result.error.code for result in refused.results] == ["MESSAGE_TOO_LARGE"] * 2
+            assert (first.results[0].offset, third.results[0].offset) == (0, 1)
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_broken_stream_is_taken_up_again_without_loss_or_repetition(seed: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create(partitions=2)
+        current = await token(cluster)
+        waiting = [records(*(b"%d.%d" % (number, index) for index in range(3))) for number in range(30)]
+        dice, answered, attempt = cluster.world.stream("breaks"), 0, 0
+        while waiting:
+            attempt += 1
+            node = 1 + attempt % 2
+            async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse, node) as calls:
+                for place, messages in enumerate(waiting):
+                    first: dict[str, Any] = {"topic": "t", "producer_token": current} if place == 0 else {}
+                    await calls.send(pb.PublishStreamRequest(records=messages, **first))
+                for _ in range(min(len(waiting), dice.randrange(1, 8))):
+                    (returned,) = await answers(calls, 1)
+                    current = returned.producer_token
+                    waiting.pop(0)
+                    answered += 1
+        found = [value for index in range(2) for value in await log_values(cluster, partition=index)]
+        assert sorted(found) == sorted(b"%d.%d" % (number, index) for number in range(30) for index in range(3))
+
+    simulate(story, seed=seed)
+
+
+def test_a_leader_that_moves_costs_neither_records_nor_order() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create(replicas=(1, 2))
+        async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse) as calls:
+            await calls.send(pb.PublishStreamRequest(topic="t", records=records(b"0")))
+            await asyncio.sleep(0.5)
+            await cluster.copy_to_follower(2, "t")
+            await answers(calls, 1)
+            for number in range(1, 4):
+                await calls.send(pb.PublishStreamRequest(records=records(b"%d" % number)))
+            await asyncio.sleep(0.5)
+            await cluster.move_leader(2)
+            await cluster.until_led("t", 1)
+            leader = cluster.nodes[2].leader()
+            await cluster.until_logged(leader, 4)
+            await cluster.on(lambda: leader.on_position(BrokerId(1), leader.log_end_offset), 2)
+            returned = await answers(calls, 3)
+            assert [one.results[0].offset for one in returned] == [1, 2, 3]
+        assert await log_values(cluster, node=2) == [b"0", b"1", b"2", b"3"]
+
+    simulate(story)

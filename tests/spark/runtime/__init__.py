@@ -1,0 +1,1 @@
+"""Sessions, Java, executors, the files of a checkpoint."""

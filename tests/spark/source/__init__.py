@@ -1,0 +1,1 @@
+"""The source: planning, reading, rows."""

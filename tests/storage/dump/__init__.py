@@ -1,0 +1,1 @@
+"""The reader of files for the dump tool."""

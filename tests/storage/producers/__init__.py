@@ -1,0 +1,1 @@
+"""Producer states and transactions of a log."""

@@ -1,0 +1,1 @@
+"""Recovery after a crash or a power cut."""

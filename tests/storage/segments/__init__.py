@@ -1,0 +1,1 @@
+"""Segment files and the checks of their batches."""
