@@ -12,6 +12,8 @@ from msgspec import Struct
 from streamlog.client import AsyncConsumer, AtTime, ConsumerRecord
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.consumer.offset_finder import Bound
+from streamlog.console.access.caller import protection_of
+from streamlog.console.access.values import Protection
 from streamlog.errors import InvalidRequestError
 from streamlog.model import PartitionId, TopicPartition
 
@@ -40,7 +42,10 @@ class BrowseResult(Struct, frozen=True):
 
 
 async def browse(admin: AsyncAdmin, settings: Mapping[str, object], question: BrowseRequest) -> BrowseResult:
-    """StreamlogError. Records by partition and offset; with `newest` the last ones of each partition."""
+    """StreamlogError. Records by partition and offset; with `newest` the last ones of each partition. What the
+    current user may not see is hidden or masked before the search looks for it.
+    """
+    protection = protection_of(question.topic)
     if not 1 <= question.limit <= RECORDS_MAX:
         raise InvalidRequestError(
             f"The number of records must be in 1..{RECORDS_MAX}.", field="limit", limit=RECORDS_MAX
@@ -60,7 +65,7 @@ async def browse(admin: AsyncAdmin, settings: Mapping[str, object], question: Br
         return BrowseResult((), 0, complete=True)
     async with AsyncConsumer({**settings, "check.crcs": "true"}) as consumer:
         await consumer.assign(reading)
-        return await _read(consumer, question, {at: ends[at] for at in reading})
+        return await _read(consumer, question, {at: ends[at] for at in reading}, protection)
 
 
 async def _starts(
@@ -82,7 +87,9 @@ async def _starts(
             return {at: max(earliest[at], ends[at] - each) for at in wanted}
 
 
-async def _read(consumer: AsyncConsumer, question: BrowseRequest, ends: Mapping[TopicPartition, int]) -> BrowseResult:
+async def _read(
+    consumer: AsyncConsumer, question: BrowseRequest, ends: Mapping[TopicPartition, int], protection: Protection
+) -> BrowseResult:
     needle = question.containing.encode()
     kept: list[ConsumerRecord] = []
     scanned, deadline = 0, time.monotonic() + SECONDS_MAX
@@ -97,8 +104,9 @@ async def _read(consumer: AsyncConsumer, question: BrowseRequest, ends: Mapping[
                 open_ends.pop(at, None)
                 continue
             scanned += 1
-            if not needle or _contains(record, needle):
-                kept.append(record)
+            shown_record = protection.record(record)
+            if not needle or _contains(shown_record, needle):
+                kept.append(shown_record)
         for at in list(open_ends):
             if await consumer.position(at) >= ends[at]:
                 del open_ends[at]

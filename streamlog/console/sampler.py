@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.console.guard import guarded
 from streamlog.console.history import HistoryError, Point, SampleHistory
 from streamlog.console.rates import Rate, Series, consumed_per_s, points_of, topic_rates
 from streamlog.console.sample import Sample, sample
@@ -27,7 +28,8 @@ class ClusterSampler:
     """One event loop. `run` is a task of the server."""
 
     def __init__(self, admin: AsyncAdmin, history: SampleHistory) -> None:
-        self.admin = admin
+        self.admin = guarded(admin)  # for pages: it checks what their users may do
+        self._admin = admin
         self._history = history
         self._thread = ThreadPoolExecutor(1, "history")
         self._samples: deque[Sample] = deque(maxlen=RATE_OVER)
@@ -67,7 +69,7 @@ class ClusterSampler:
 
     async def refresh(self) -> None:
         """Samples now; also called after a user's change."""
-        now = await sample(self.admin, time.time(), time.monotonic())
+        now = await sample(self._admin, time.time(), time.monotonic())
         self._samples.append(now)
         if self._stored is None or now.monotonic_s - self._stored.monotonic_s >= STORED_EACH_S - INTERVAL_S / 2:
             await self._store(now)
@@ -104,4 +106,4 @@ class ClusterSampler:
     async def close(self) -> None:
         self._thread.shutdown(wait=True)
         self._history.close()
-        await self.admin.close()
+        await self._admin.close()

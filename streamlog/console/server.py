@@ -20,6 +20,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.console.access.caller import SCOPE_KEY
+from streamlog.console.access.local import LocalCaller
 from streamlog.console.history import SampleHistory
 
 HOST: Final = "127.0.0.1"
@@ -119,6 +121,7 @@ class _OwnPagesOnly:
         if headers.get(b"host") not in self._hosts or (origin is not None and origin not in self._origins):
             await _refuse(scope, receive, send)
             return
+        scope[SCOPE_KEY] = LocalCaller((scope.get("client") or ("",))[0])
         await self._app(scope, receive, _with_headers(send))
 
 

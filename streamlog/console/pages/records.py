@@ -8,8 +8,11 @@ from datetime import datetime
 
 from nicegui import ui
 
-from streamlog.client import AsyncProducer, ConsumerRecord
+from streamlog.client import ConsumerRecord
+from streamlog.console.access.caller import may
+from streamlog.console.access.roles import Action
 from streamlog.console.browse import RECORDS_MAX, BrowseRequest, BrowseResult, as_json_line, browse, shown
+from streamlog.console.guard import write_record
 from streamlog.console.layout import frame, heading, table, tried, waiting
 from streamlog.console.sampler import ClusterSampler
 from streamlog.errors import StreamlogError
@@ -82,7 +85,8 @@ def register(sampler: ClusterSampler, settings: Mapping[str, object]) -> None:
             how.on_value_change(result.refresh)
             containing.on("keydown.enter", read)
             result()
-            _writing(settings, chosen)
+            if may(Action.RECORD_WRITE):
+                _writing(settings, chosen)
             if chosen.value:
                 await read()
 
@@ -144,12 +148,9 @@ def _writing(settings: Mapping[str, object], topic: ui.select) -> None:
                 ui.notify("Choose a topic.", type="warning")
                 return
 
-            async def send() -> None:
-                async with AsyncProducer(dict(settings)) as producer:
-                    data = (value.value or "").encode()
-                    await producer.send(topic.value, data, key=key.value.encode() if key.value else None)
-
-            await tried(send(), f"A record is written to {topic.value}.")
+            data = (value.value or "").encode()
+            work = write_record(settings, topic.value, data, key=key.value.encode() if key.value else None)
+            await tried(work, f"A record is written to {topic.value}.")
 
         ui.button("Write", icon="send", on_click=write).props("no-caps")
 

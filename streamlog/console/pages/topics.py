@@ -9,6 +9,8 @@ from nicegui import ui
 
 from streamlog.client.admin.values import ConfigChange, ConfigResource, NewTopic, TopicDescription
 from streamlog.config import Operation
+from streamlog.console.access.caller import may
+from streamlog.console.access.roles import Action
 from streamlog.console.layout import (
     chart,
     chart_options,
@@ -49,7 +51,8 @@ def register(sampler: ClusterSampler) -> None:
                 heading("Topics")
                 with ui.row().classes("items-center"):
                     ui.switch("Internal topics", on_change=lambda event: switch(event.value))
-                    ui.button("New topic", icon="add", on_click=lambda: _new_topic(sampler)).props("no-caps")
+                    if may(Action.TOPIC_CREATE):
+                        ui.button("New topic", icon="add", on_click=lambda: _new_topic(sampler)).props("no-caps")
             body()
 
     @ui.page("/topics/{name}")
@@ -75,12 +78,14 @@ def register(sampler: ClusterSampler) -> None:
                     ui.button(
                         "Records", icon="article", on_click=lambda: ui.navigate.to(f"/records?topic={name}")
                     ).props("no-caps outline")
-                    ui.button("More partitions", icon="call_split", on_click=lambda: _grow(sampler, name)).props(
-                        "no-caps outline"
-                    )
-                    ui.button("Delete", icon="delete", color="negative", on_click=lambda: _delete(sampler, name)).props(
-                        "no-caps outline"
-                    )
+                    if may(Action.TOPIC_GROW):
+                        grow = ui.button("More partitions", icon="call_split", on_click=lambda: _grow(sampler, name))
+                        grow.props("no-caps outline")
+                    if may(Action.TOPIC_DELETE):
+                        drop = ui.button(
+                            "Delete", icon="delete", color="negative", on_click=lambda: _delete(sampler, name)
+                        )
+                        drop.props("no-caps outline")
             body()
             span_choice(draw)
             shown = chart("Records written", {name: []}, "records/s")
@@ -197,7 +202,8 @@ def _readers(sampler: ClusterSampler, latest: Sample, name: str) -> None:
 
 
 async def _settings(sampler: ClusterSampler, name: str) -> None:
-    heading("Settings", "A click changes one.")
+    changeable = may(Action.TOPIC_CONFIG)
+    heading("Settings", "A click changes one." if changeable else "")
     try:
         [found] = await sampler.admin.describe_configs([ConfigResource.topic(name)])
         if found.error is not None:
@@ -211,6 +217,8 @@ async def _settings(sampler: ClusterSampler, name: str) -> None:
     ]
     columns = (("name", "Setting"), ("value", "Value"), ("source", "From"), ("what", "What it does"))
     shown = table(columns, rows, key="name").props("wrap-cells")
+    if not changeable:
+        return
     shown.classes("cursor-pointer")
     shown.on("rowClick", lambda event: _change(sampler, name, event.args[1]["name"], event.args[1]["value"]))
 
