@@ -17,6 +17,7 @@ from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, wr
 from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.listener import HttpListener, open_socket
 from streamlog.daemon.http.loop_delay import LoopDelay
+from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.log_lines import LogLines
 from streamlog.metrics import Family
 from streamlog.node import Node
@@ -59,7 +60,7 @@ async def serve(
     nodes.append(node)
     _stop_on_signals(node)
     trimming = asyncio.create_task(HeapTrimmer().run())
-    async with _http(node, config, lines):
+    async with _http(node, config, lines, lambda: process_families(network, fs)):
         await node.run()
     trimming.cancel()
     await network.close()
@@ -70,7 +71,9 @@ async def serve(
 
 
 @asynccontextmanager
-async def _http(node: Node, config: Loaded, lines: LogLines) -> AsyncIterator[None]:
+async def _http(
+    node: Node, config: Loaded, lines: LogLines, of_process: Callable[[], list[Family]]
+) -> AsyncIterator[None]:
     """Serve metrics and health. A node that cannot do so runs without: records come first."""
     sockets = _http_sockets(config, lines)
     if not sockets:
@@ -80,7 +83,7 @@ async def _http(node: Node, config: Loaded, lines: LogLines) -> AsyncIterator[No
     per_partition = config.config[settings.METRICS_PER_PARTITION]
 
     async def collect() -> list[Family]:
-        return [*await node.metrics.collect(per_partition=per_partition), *delay.families()]
+        return [*await node.metrics.collect(per_partition=per_partition), *delay.families(), *of_process()]
 
     listener = HttpListener(node, collect, sockets)
     measuring = asyncio.create_task(delay.run())
