@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -25,6 +26,7 @@ from streamlog.ports import Ports, Probe
 from streamlog.ports.grpc_adapter.connections import ConnectionLimits
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
+from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.malloc import HeapTrimmer
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
@@ -35,7 +37,12 @@ IDLE_S: Final = 10.0
 
 
 async def serve(
-    config: Loaded, files: DaemonFiles, start_report: StartReport, lines: LogLines, file_limit: int
+    config: Loaded,
+    files: DaemonFiles,
+    start_report: StartReport,
+    lines: LogLines,
+    levels: LogLevels,
+    file_limit: int,
 ) -> None:
     """Run the node until it stops. Raises what `Node.run` raises."""
     warning = file_limit_warning(file_limit)
@@ -55,6 +62,7 @@ async def serve(
         random=system_random(),
         workers=workers,
         probe=_make_probe(start_report, files, lines),
+        log_levels=levels,
     )
     node = Node(config, ports)
     nodes.append(node)
@@ -130,7 +138,7 @@ def _make_probe(start_report: StartReport, files: DaemonFiles, lines: LogLines) 
     """Writes events to the log; reports to the starting process once the node listens."""
 
     def probe(event: str, /, **fields: object) -> None:
-        lines(event, **fields)
+        lines.event(event, fields, module=sys._getframe(1).f_globals.get("__name__", ""))
         if event == "listening":
             try:
                 write_pid(files.pid)

@@ -33,6 +33,7 @@ from streamlog.services.admin.cluster import ClusterService
 from streamlog.services.admin.configs import ConfigDescriptions
 from streamlog.services.admin.controller_commands import ControllerDispatch
 from streamlog.services.admin.groups import GroupQueries
+from streamlog.services.admin.loggers import LoggerCommands
 from streamlog.services.admin.nodes import Disks, NodeQueries
 from streamlog.services.admin.reads import ClusterReads
 from streamlog.services.admin.service import AdminService, ControllerCalls
@@ -143,6 +144,7 @@ def _admin(parts: NodeParts, names: TopicNames, peers: Peers) -> AdminService:
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
         voters=VoterCommands(deciding, parts.quorum, view, parts.ports.network),
         nodes=NodeQueries(parts.node_id, view, parts.disks, peers),
+        loggers=LoggerCommands(parts.node_id, view, parts.ports.log_levels, peers),
         groups=GroupQueries(parts.node_id, parts.groups, view, parts.configs, peers),
         transactions=TransactionQueries(
             parts.node_id,

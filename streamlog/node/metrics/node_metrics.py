@@ -54,7 +54,7 @@ class NodeMetrics:
         self._ports = ports
         self._is_ready = is_ready
         self._changes = MetadataChanges(me, view, self._was_proven)
-        self.calls = CallMeter(ports.clock)
+        self.calls = CallMeter(ports.clock, ports.probe, ports.log_levels)
         self.sources: Sources | None = None
 
     def _was_proven(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> bool:
