@@ -9,7 +9,7 @@ MARKS  ?= not long and not rounds and not interop and not spark
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/real_processes requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs dist test-dist release-notes site clean
+.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs dist test-dist release-notes site clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -39,6 +39,9 @@ test: $(STAMP)   ## all tests but the long ones, in parallel; T=tests/storage K=
 
 test-long: $(STAMP)  ## more seeds of the simulations
 	$(BIN)/python -m pytest -q -n $(JOBS) -m 'long and not rounds' --timeout=1800
+
+test-random: $(STAMP)  ## the property tests with new random examples, instead of the same ones in every run
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -q -n $(JOBS) -m 'hypothesis and not rounds' --timeout=1800 $(T)
 
 test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour on an otherwise idle machine
 	$(BIN)/python -m pytest -q -m rounds

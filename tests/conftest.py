@@ -1,9 +1,16 @@
-"""What all tests share."""
+"""What all tests share.
+
+Hypothesis draws the same examples in every run, so a change is judged by its own effect, and a failure repeats at once.
+`make test-random` draws new ones (HYPOTHESIS_PROFILE=random): a failing example found there is kept as an `@example`.
+"""
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
 
-# A deadline a draw measures the machine and who else is on it. A hang is pytest's --timeout to find.
-settings.register_profile("streamlog", deadline=None)
-settings.load_profile("streamlog")
+# No deadlines: they would measure the load of the machine. Hangs are detected by pytest's --timeout.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

@@ -121,5 +121,5 @@ class ReplicatedLives(RuleBasedStateMachine):
 
 
 ReplicatedLives.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -376,6 +376,6 @@ class CompactedLives(RuleBasedStateMachine):
 
 
 CompactedLives.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCompactedLives = CompactedLives.TestCase

@@ -228,6 +228,5 @@ LogMachine.TestCase.settings = settings(
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    derandomize=True,
 )
 TestLog = pytest.mark.filterwarnings("ignore")(LogMachine.TestCase)

@@ -331,6 +331,5 @@ TransactionLives.TestCase.settings = settings(
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    derandomize=True,
 )
 TestTransactionLives = pytest.mark.filterwarnings("ignore")(TransactionLives.TestCase)
