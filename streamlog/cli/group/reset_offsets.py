@@ -23,18 +23,15 @@ from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.group.partitions import chosen_partitions, one_group, parsed, topics_option
 from streamlog.cli.records.consume import milliseconds
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.consumer.offset_finder import AtTime, Bound
-from streamlog.client.groups.group_offsets import OffsetAndMetadata
+from streamlog.client.admin.offset_resets import ResetKind, ResetTo, check_empty, plan_offsets, plan_reset
 from streamlog.config.offset_reset import parse_duration_ms
-from streamlog.errors import GroupIdNotFoundError, GroupNotEmptyError, StreamlogError
-from streamlog.model import NO_OFFSET, Offset, PartitionId, TopicPartition
+from streamlog.errors import StreamlogError
+from streamlog.model import Offset, PartitionId, TopicPartition
 
 _COLUMNS: Final = ("group", "topic", "partition", "new_offset")
 _HEADINGS: Final = {"new_offset": "NEW-OFFSET"}
 # Columns of a plan: without, or with the group first.
 _PLAN_COLUMNS: Final = (3, 4)
-
-Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class _Modes(Struct, frozen=True, kw_only=True):
@@ -67,6 +64,21 @@ class _Modes(Struct, frozen=True, kw_only=True):
             )
         if self.to_datetime is not None or self.by_duration is not None:
             self.timestamp_ms()
+
+    def to(self) -> ResetTo:
+        """Of all modes but --from-file."""
+        for kind, chosen in (
+            (ResetKind.EARLIEST, self.to_earliest),
+            (ResetKind.LATEST, self.to_latest),
+            (ResetKind.CURRENT, self.to_current),
+        ):
+            if chosen:
+                return ResetTo(kind)
+        if self.to_offset is not None:
+            return ResetTo(ResetKind.OFFSET, self.to_offset)
+        if self.shift_by is not None:
+            return ResetTo(ResetKind.SHIFT, self.shift_by)
+        return ResetTo(ResetKind.TIME, self.timestamp_ms())
 
     def timestamp_ms(self) -> int:
         if self.to_datetime is not None:
@@ -152,7 +164,7 @@ def reset_offsets(
         raise click.UsageError("Give the partitions: --topic TOPIC[:0,1], or --all-topics.")
 
     async def work(admin: AsyncAdmin) -> tuple[dict[TopicPartition, Offset], list[tuple[str, StreamlogError | None]]]:
-        await _check_empty(admin, named)
+        await check_empty(admin, named)
         plan = await _plan(admin, named, modes, topics, all_topics=all_topics)
         if not execute:
             return plan, []
@@ -173,38 +185,14 @@ def reset_offsets(
     end_with(results)
 
 
-async def _check_empty(admin: AsyncAdmin, name: str) -> None:
-    """GroupNotEmptyError, with or without --execute."""
-    (described,) = await admin.describe_groups([name])
-    if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
-        raise described.error
-    if described.members:
-        raise GroupNotEmptyError(
-            f"group {name!r} has {len(described.members)} members, its state is {described.state.value}", group=name
-        )
-
-
 async def _plan(
     admin: AsyncAdmin, name: str, modes: _Modes, topics: Sequence[str], *, all_topics: bool
 ) -> dict[TopicPartition, Offset]:
-    committed = await admin.list_group_offsets(name)
-    wanted: dict[TopicPartition, Offset] | None = None
     if modes.from_file is not None:
-        wanted = _read(modes.from_file, name)
-        partitions = list(wanted)
-    elif all_topics:
-        partitions = sorted(committed)
-    else:
-        partitions = chosen_partitions(topics, await _partitions_of(admin, topics))
-    if not partitions:
-        return {}
-    first = await admin.list_offsets(dict.fromkeys(partitions, Bound.EARLIEST))
-    end = await admin.list_offsets(dict.fromkeys(partitions, Bound.LATEST))
-    if wanted is None:
-        starts = {one: first[one].offset for one in partitions}
-        ends = {one: end[one].offset for one in partitions}
-        wanted = await _wanted(admin, modes, partitions, committed, starts, ends)
-    return {one: Offset(min(max(at, first[one].offset), end[one].offset)) for one, at in wanted.items()}
+        return await plan_offsets(admin, _read(modes.from_file, name))
+    committed = await admin.list_group_offsets(name)
+    known = sorted(committed) if all_topics else chosen_partitions(topics, await _partitions_of(admin, topics))
+    return await plan_reset(admin, committed, known, modes.to())
 
 
 async def _partitions_of(admin: AsyncAdmin, topics: Sequence[str]) -> list[TopicPartition]:
@@ -216,32 +204,6 @@ async def _partitions_of(admin: AsyncAdmin, topics: Sequence[str]) -> list[Topic
             raise topic.error
         found += [TopicPartition(topic.name, one.partition) for one in topic.partitions]
     return found
-
-
-async def _wanted(
-    admin: AsyncAdmin,
-    modes: _Modes,
-    partitions: Sequence[TopicPartition],
-    committed: Committed,
-    starts: Mapping[TopicPartition, Offset],
-    ends: Mapping[TopicPartition, Offset],
-) -> dict[TopicPartition, Offset]:
-    if modes.to_earliest:
-        return dict(starts)
-    if modes.to_latest:
-        return dict(ends)
-    if modes.to_current:
-        return {one: committed[one].offset if one in committed else ends[one] for one in partitions}
-    if modes.to_offset is not None:
-        return dict.fromkeys(partitions, Offset(modes.to_offset))
-    if modes.shift_by is not None:
-        missing = [str(one) for one in partitions if one not in committed]
-        if missing:
-            raise click.UsageError(f"There is no committed offset to shift for {', '.join(missing)}.")
-        return {one: Offset(committed[one].offset + modes.shift_by) for one in partitions}
-    at = AtTime(modes.timestamp_ms())
-    found = await admin.list_offsets(dict.fromkeys(partitions, at))
-    return {one: ends[one] if found[one].offset == NO_OFFSET else found[one].offset for one in partitions}
 
 
 def _read(path: str, name: str) -> dict[TopicPartition, Offset]:

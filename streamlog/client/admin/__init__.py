@@ -2,5 +2,6 @@
 
 async_admin, sync_admin                  what a program holds; groups and transactions are its parts for these
 values, group_values, transaction_values what it takes and returns
+offset_resets                           new offsets for a group, planned before they are set
 requests, answers                        values to messages, messages to values
 """
