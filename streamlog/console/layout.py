@@ -1,16 +1,22 @@
-"""What all pages share: the frame with its navigation, tiles, tables, charts, number formats."""
+"""What all pages share: the frame with its navigation, headings, tiles, the result of an action."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from nicegui import app, context, ui
+from nicegui import app, background_tasks, context, ui
 
-from streamlog.console.history import Point
+from streamlog.console.charts import chart as chart
+from streamlog.console.charts import chart_options as chart_options
+from streamlog.console.charts import span_choice as span_choice
+from streamlog.console.formats import number as number
+from streamlog.console.formats import size as size
 from streamlog.console.sampler import ClusterSampler
+from streamlog.console.tables import STYLE
 from streamlog.errors import StreamlogError
 
 NAVIGATION: Final = (
@@ -21,56 +27,61 @@ NAVIGATION: Final = (
     ("/groups", "Groups", "groups"),
     ("/quorum", "Quorum", "how_to_vote"),
 )
-SPANS: Final = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "1 day": 86_400, "7 days": 604_800, "90 days": 7_776_000}
 ROWS_PER_PAGE: Final = 25
 PRIMARY: Final = "#1f5fa8"
 NEGATIVE: Final = "#c62828"
 """Both have a contrast of 4.5 to 1 with white."""
-_AXIS: Final = "#808080"  # readable on light and dark
 
 Column = tuple[str, str]
 """(field, heading). Numbers are aligned to the right."""
 
 
 @contextmanager
-def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], object]) -> Iterator[None]:
-    """A page. `refresh` is called after each sample, while the page is open."""
+def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], Awaitable[object] | object]) -> Iterator[None]:
+    """A page. `refresh` is called after each sample, while the page is open, in the page's context."""
     ui.page_title(f"{title} - streamlog")
     section = f"/{context.client.request.url.path.split('/')[1]}"
     ui.colors(primary=PRIMARY, negative=NEGATIVE)
     dark = ui.dark_mode(app.storage.user.get("dark"))
     ui.query(".nicegui-content").classes("p-4 gap-4 w-full max-w-screen-xl mx-auto")
+    ui.add_css(STYLE)
+    ui.add_head_html("<script>document.documentElement.lang = 'en'</script>")
     with ui.header().classes("items-center gap-2 py-2 px-4 bg-primary"):
         ui.link("streamlog", "/").classes("text-white text-lg font-bold no-underline mr-4")
         with ui.element("nav").classes("flex flex-row flex-wrap gap-1 items-center").props('aria-label="Main"'):
             for address, name, icon in NAVIGATION:
-                shown = ui.button(name, icon=icon, on_click=lambda address=address: ui.navigate.to(address))
-                shown.props("flat dense no-caps color=white")
+                shown = ui.button(name, icon=icon).props(f'flat dense no-caps color=white type=a href="{address}"')
                 if address == section:
                     shown.classes("bg-white/25").props('aria-current="page"')
         ui.space()
         _freshness(sampler)
 
-        def toggle() -> None:
-            dark.value = not _is_dark(dark.value)
+        async def toggle() -> None:
+            dark.value = not await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=10)
             app.storage.user["dark"] = dark.value
 
         ui.button(icon="dark_mode", on_click=toggle).props('flat dense color=white aria-label="Light or dark"')
-    ui.element("h1").classes("sr-only")
-    yield
     client = context.client
-    sampler.add_listener(client.id, lambda: _in(client, refresh))
-    client.on_disconnect(lambda: sampler.remove_listener(client.id))
+    sampler.add_listener(client.id, _OnePage(client, refresh).sampled)
+    client.on_delete(lambda: sampler.remove_listener(client.id))
+    with ui.element("div").classes("w-full flex flex-col gap-4"):
+        yield
 
 
-def _in(client: Any, refresh: Callable[[], object]) -> None:
-    if client.has_socket_connection:
-        with client:
-            refresh()
+class _OnePage:
+    """Refreshes a page after samples, one at a time: a sample during a slow refresh is skipped."""
 
+    def __init__(self, client: Any, refresh: Callable[[], Awaitable[object] | object]) -> None:
+        self._client, self._refresh = client, refresh
+        self._running: asyncio.Future[object] | None = None
 
-def _is_dark(value: bool | None) -> bool:
-    return bool(value)
+    def sampled(self) -> None:
+        if not self._client.has_socket_connection or (self._running is not None and not self._running.done()):
+            return
+        with self._client:
+            result = self._refresh()
+            if asyncio.iscoroutine(result):
+                self._running = background_tasks.create(result, name="refresh of a page")
 
 
 def _freshness(sampler: ClusterSampler) -> None:
@@ -94,15 +105,15 @@ def heading(text: str, note: str = "") -> None:
     with ui.row().classes("items-baseline gap-3 w-full"):
         ui.label(text).classes("text-xl font-semibold").props('role="heading" aria-level="2"')
         if note:
-            ui.label(note).classes("text-sm opacity-80")
+            ui.label(note).classes("text-sm text-note")
 
 
 def tile(name: str, value: str, *, bad: bool = False, note: str = "") -> None:
     with ui.card().classes("p-3 gap-0 min-w-[9rem] grow"):
-        ui.label(name).classes("text-sm opacity-80")
-        ui.label(value).classes(f"text-2xl font-semibold {'text-negative' if bad else ''}")
+        ui.label(name).classes("text-sm text-note")
+        ui.label(value).classes(f"text-2xl font-semibold {'text-bad' if bad else ''}")
         if note:
-            ui.label(note).classes("text-xs opacity-80")
+            ui.label(note).classes("text-xs text-note")
 
 
 def table(
@@ -140,70 +151,27 @@ def table(
     return shown
 
 
-def chart(title: str, lines: Mapping[str, Sequence[Point]], unit: str) -> ui.echart:
-    """Values over time, one line each."""
-    return ui.echart(chart_options(title, lines, unit)).classes("w-full h-64")
-
-
-def chart_options(title: str, lines: Mapping[str, Sequence[Point]], unit: str, span_s: int = 900) -> dict[str, Any]:
-    now_ms = time.time() * 1000
-    grey = {"color": _AXIS}
-    return {
-        "title": {"text": f"{title} ({unit})" if unit else title, "left": 0, "textStyle": {"fontSize": 14, **grey}},
-        "aria": {"enabled": True},
-        "animation": False,
-        "backgroundColor": "transparent",
-        "tooltip": {"trigger": "axis"},
-        "legend": {"show": len(lines) > 1, "bottom": 0, "type": "scroll", "textStyle": grey},
-        "grid": {"left": 64, "right": 16, "top": 40, "bottom": 48},
-        "xAxis": {
-            "type": "time",
-            "min": now_ms - span_s * 1000,
-            "max": now_ms,
-            "axisLabel": {"hideOverlap": True, **grey},
-        },
-        "yAxis": {
-            "type": "value",
-            "min": 0,
-            "minInterval": 1,
-            "axisLabel": grey,
-            "splitLine": {"lineStyle": {"opacity": 0.3}},
-        },
-        "series": [
-            {"name": name, "type": "line", "showSymbol": False, "data": [_place(point) for point in points]}
-            for name, points in lines.items()
-        ],
-    }
-
-
-def _place(point: Point) -> tuple[int, float | None]:
-    """As ECharts takes it; a value of None is a gap."""
-    return point.at_s * 1000, None if point.value is None else round(point.value, 2)
-
-
-def span_choice(on_change: Callable[[int], object]) -> None:
-    """The time span of charts."""
-    ui.toggle(list(SPANS), value="15 min", on_change=lambda event: on_change(SPANS[event.value])).props(
-        "dense no-caps unelevated"
-    )
-
-
-def waiting(sampler: ClusterSampler) -> bool:
-    """True where the cluster's state is unknown, which the page then says."""
+def outage(sampler: ClusterSampler) -> None:
+    """Why there is nothing to show: to be called while the cluster is unknown."""
     latest = sampler.latest
     if latest is None:
         with ui.row().classes("items-center gap-2"):
             ui.spinner()
             ui.label("Connecting to the cluster ...")
-        return True
-    if latest.state.cluster is None:
-        reason = next(iter(latest.state.missing.values()))
-        with ui.card().classes("w-full"):
-            ui.label("No node of the cluster answers.").classes("text-lg font-semibold text-negative")
-            ui.label(reason.message)
-            ui.label("The console retries, and shows the cluster as soon as a node answers.")
-        return True
-    return False
+        return
+    reason = next(iter(latest.state.missing.values()))
+    with ui.card().classes("w-full"):
+        ui.label("No node of the cluster answers.").classes("text-lg font-semibold text-bad")
+        ui.label(reason.message)
+        ui.label("The console retries, and shows the cluster as soon as a node answers.")
+
+
+def waiting(sampler: ClusterSampler) -> bool:
+    """True where the cluster's state is unknown, which the page then says."""
+    if sampler.latest is not None and sampler.latest.state.cluster is not None:
+        return False
+    outage(sampler)
+    return True
 
 
 async def tried(work: Any, done: str) -> bool:
@@ -215,17 +183,3 @@ async def tried(work: Any, done: str) -> bool:
         return False
     ui.notify(done, type="positive")
     return True
-
-
-def number(value: float) -> str:
-    """1,234 or 12.3."""
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
-
-
-def size(value: float) -> str:
-    """In units of 1,024 bytes."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

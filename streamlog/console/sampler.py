@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.console.figures import Figures, figures_of
 from streamlog.console.guard import guarded
 from streamlog.console.history import HistoryError, Point, SampleHistory
-from streamlog.console.rates import Rate, Series, consumed_per_s, points_of, topic_rates
+from streamlog.console.rates import Rate, Series, points_of
 from streamlog.console.sample import Sample, sample
+from streamlog.console.versions import NodeVersions
 
 T = TypeVar("T")
 
@@ -27,14 +29,17 @@ RATE_OVER: Final = 3
 class ClusterSampler:
     """One event loop. `run` is a task of the server."""
 
-    def __init__(self, admin: AsyncAdmin, history: SampleHistory) -> None:
+    def __init__(self, admin: AsyncAdmin, history: SampleHistory, versions: NodeVersions | None = None) -> None:
         self.admin = guarded(admin)  # for pages: it checks what their users may do
         self._admin = admin
+        self.versions = versions or NodeVersions({})
         self._history = history
         self._thread = ThreadPoolExecutor(1, "history")
         self._samples: deque[Sample] = deque(maxlen=RATE_OVER)
+        self._figures: tuple[Sample, Figures] | None = None  # of the sample
         self._stored: Sample | None = None
         self._cleaned_s = time.monotonic()
+        self._learning: asyncio.Task[None] | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
         self.history_problem = ""  # why the history cannot be written; empty: it can
 
@@ -50,12 +55,22 @@ class ClusterSampler:
         return known[0] if len(known) > 1 else None
 
     @property
+    def figures(self) -> Figures:
+        """Of the latest sample, computed once for all pages."""
+        assert self.latest is not None
+        if self._figures is None or self._figures[0] is not self.latest:
+            self._figures = (self.latest, figures_of(self._earlier, self.latest))
+        return self._figures[1]
+
+    @property
     def rates(self) -> Mapping[str, Rate]:
         """By topic."""
-        return {} if self.latest is None else topic_rates(self._earlier, self.latest)
+        return {} if self.latest is None else self.figures.rates
 
-    def consumed_per_s(self, group: str) -> float:
-        return 0.0 if self.latest is None else consumed_per_s(self._earlier, self.latest, group)
+    @property
+    def earlier(self) -> Sample | None:
+        """The sample that rates are measured from; None: there is only one with an answer of the cluster."""
+        return self._earlier
 
     @property
     def history_bytes(self) -> int:
@@ -71,10 +86,13 @@ class ClusterSampler:
         """Samples now; also called after a user's change."""
         now = await sample(self._admin, time.time(), time.monotonic())
         self._samples.append(now)
+        if now.state.cluster is not None and (self._learning is None or self._learning.done()):
+            self._learning = asyncio.create_task(self.versions.learn(now.state.cluster.nodes))
         if self._stored is None or now.monotonic_s - self._stored.monotonic_s >= STORED_EACH_S - INTERVAL_S / 2:
             await self._store(now)
+        loop = asyncio.get_running_loop()
         for listener in list(self._listeners.values()):
-            listener()
+            loop.call_soon(listener)  # an error of one page must not end the sampling
 
     async def _store(self, now: Sample) -> None:
         points = points_of(self._stored, now)
@@ -104,6 +122,8 @@ class ClusterSampler:
         self._listeners.pop(key, None)
 
     async def close(self) -> None:
+        if self._learning is not None:
+            self._learning.cancel()
         self._thread.shutdown(wait=True)
         self._history.close()
         await self._admin.close()

@@ -28,6 +28,7 @@ HOST: Final = "127.0.0.1"
 CALL_MS: Final = 10_000
 UNREACHABLE_S: Final = 3.0
 """The page reports an unreachable cluster when no node has answered for this time."""
+RECONNECT_S: Final = 30.0
 HISTORY_FILE: Final = "history.db"
 SECRET_FILE: Final = "session.key"
 _HEADERS: Final = (
@@ -73,10 +74,11 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory) -> 
 
     from streamlog.console.pages import brokers, groups, overview, quorum, records, topics
     from streamlog.console.sampler import ClusterSampler
+    from streamlog.console.versions import NodeVersions
 
     times = {"default.api.timeout.ms": CALL_MS, "request.timeout.ms": CALL_MS}
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")
-    sampler = ClusterSampler(admin, history)
+    sampler = ClusterSampler(admin, history, NodeVersions(settings))
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
@@ -91,7 +93,12 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory) -> 
         page.register(sampler)
     records.register(sampler, settings)
     ui.run_with(
-        app, title="streamlog", dark=None, storage_secret=_secret(data / SECRET_FILE), show_welcome_message=False
+        app,
+        title="streamlog",
+        dark=None,
+        storage_secret=_secret(data / SECRET_FILE),
+        show_welcome_message=False,
+        reconnect_timeout=RECONNECT_S,  # for a shorter gap of the connection, a page is not loaded again
     )
     return app
 

@@ -17,7 +17,6 @@ Rules, the same for both:
 from streamlog.ports.bundle import Ports
 from streamlog.ports.clock import Clock
 from streamlog.ports.disk import Buffer, DirectoryLock, File, FileSystem, Mapping
-from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import (
     CallInfo,
     Channel,
@@ -40,7 +39,6 @@ __all__ = [
     "DirectoryLock",
     "File",
     "FileSystem",
-    "LogLevels",
     "Mapping",
     "Network",
     "Ports",

@@ -106,7 +106,7 @@ def page(browser: Any, console: Console) -> Iterator[Any]:
 def test_a_topic_is_created_and_a_record_written_and_found(page: Any) -> None:
     page.goto("/topics")
     page.get_by_role("button", name="New topic").click()
-    page.get_by_label("Name").fill("orders")
+    page.get_by_label("Name", exact=True).fill("orders")
     page.get_by_role("button", name="Create", exact=True).click()
     page.get_by_role("cell", name="orders").wait_for()
     page.goto("/records?topic=orders")
@@ -137,7 +137,7 @@ def test_bytes_of_any_kind_are_shown_as_text(page: Any, cluster: LocalCluster) -
 def test_a_wrong_name_is_refused_with_a_sentence(page: Any) -> None:
     page.goto("/topics")
     page.get_by_role("button", name="New topic").click()
-    page.get_by_label("Name").fill("../x")
+    page.get_by_label("Name", exact=True).fill("../x")
     page.get_by_role("button", name="Create", exact=True).click()
     page.get_by_text(re.compile(r"topic.*name", re.IGNORECASE)).last.wait_for()
 
@@ -154,11 +154,11 @@ def test_a_topic_is_deleted_when_its_name_is_typed(page: Any, cluster: LocalClus
         admin.create_topic("gone")
     page.goto("/topics/gone")
     page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_label("Name of the topic").fill("other")
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    page.get_by_text("Type gone to delete it.").wait_for()
-    page.get_by_label("Name of the topic").fill("gone")
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_label("Name", exact=True).fill("other")
+    page.get_by_role("dialog").get_by_role("button", name="Confirm").click()
+    page.get_by_text("Type gone to confirm.").wait_for()
+    page.get_by_role("dialog").get_by_label("Name", exact=True).fill("gone")
+    page.get_by_role("dialog").get_by_role("button", name="Confirm").click()
     page.wait_for_url("**/topics")
     with Admin(bootstrap_servers=servers(cluster)) as admin:
         assert "gone" not in [one.name for one in admin.list_topics()]

@@ -84,7 +84,7 @@ ALLOWED = {
     "daemon": {"printable", "model", "metrics", "errors", "release", "config", "ports", "node"},
     "spark": {"model", "errors", "config", "ports", "records", "client"},
     "monitor": {"model", "errors", "client"},
-    "console": {"model", "errors", "config", "client", "monitor"},
+    "console": {"model", "errors", "config", "client", "monitor", "printable"},
     "cli": {
         "printable",
         "model",

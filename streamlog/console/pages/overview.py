@@ -2,76 +2,65 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from nicegui import ui
 
 from streamlog.client.admin.values import NodeState
-from streamlog.console.layout import (
-    chart,
-    chart_options,
-    frame,
-    heading,
-    number,
-    size,
-    span_choice,
-    table,
-    tile,
-    waiting,
-)
+from streamlog.console.formats import catch_up, number, page_of, size
+from streamlog.console.layout import heading, tile
+from streamlog.console.page import Page, show
 from streamlog.console.rates import total
 from streamlog.console.sampler import ClusterSampler
+from streamlog.console.table_view import Column, Row
 from streamlog.monitor import Severity, findings_of
 
-_LAGS_SHOWN = 10
+LAGS_SHOWN = 10
 
 
 def register(sampler: ClusterSampler) -> None:
     @ui.page("/")
     async def overview() -> None:
-        with frame(sampler, "Overview", lambda: (facts.refresh(), asyncio.ensure_future(draw()))):
-
-            @ui.refreshable
-            def facts() -> None:
-                if not waiting(sampler):
-                    _tiles(sampler)
-                    _findings(sampler)
-                    _lags(sampler)
-
-            facts()
-            span_s = 900
-
-            async def draw(new_span_s: int | None = None) -> None:
-                nonlocal span_s
-                span_s = new_span_s or span_s
-                for shown, (title, series, unit) in charts.items():
-                    points = await sampler.history((series, ""), span_s)
-                    shown.options.update(chart_options(title, {title: points}, unit, span_s))
-                    shown.update()
-
-            with ui.row().classes("items-center w-full justify-between"):
-                heading("Over time")
-                span_choice(draw)
-            charts = {}
-            with ui.grid(columns="repeat(auto-fit, minmax(min(100%, 28rem), 1fr))").classes("w-full gap-4"):
-                for title, series, unit in (
-                    ("Records written", "cluster.records", "records/s"),
-                    ("Log growth", "cluster.bytes", "bytes/s"),
-                    ("Under-replicated partitions", "cluster.under_replicated", ""),
-                    ("Active nodes", "cluster.nodes", ""),
-                ):
-                    charts[chart(title, {title: []}, unit)] = (title, series, unit)
-            await draw()
+        await show(sampler, "Overview", _build)
 
 
-def _tiles(sampler: ClusterSampler) -> None:
-    latest = sampler.latest
-    assert latest is not None
+async def _build(page: Page) -> None:
+    await page.live(lambda: _tiles(page))
+    await page.live(lambda: _findings(page))
+    heading("Largest lags")
+    page.table(
+        (
+            Column("group", "Group"),
+            Column("state", "State"),
+            Column("members", "Members"),
+            Column("lag", "Lag (records)"),
+            Column("behind", "Caught up in"),
+        ),
+        lambda: lag_rows(page)[:LAGS_SHOWN],
+        key="group",
+        name="groups by lag",
+        to=lambda row: page_of("groups", row["group"]),
+        empty="No group has commits.",
+    )
+    heading("Over time")
+    await page.charts(
+        ("Records written", "records/s", lambda: {"Records written": ("cluster.records", "")}),
+        ("Log growth", "bytes/s", lambda: {"Log growth": ("cluster.bytes", "")}),
+        ("Under-replicated partitions", "", lambda: {"Under-replicated": ("cluster.under_replicated", "")}),
+        ("Active nodes", "", lambda: {"Active nodes": ("cluster.nodes", "")}),
+    )
+
+
+def _tiles(page: Page) -> None:
+    latest = page.latest
     cluster = latest.state.cluster
     assert cluster is not None
     active = sum(node.state is NodeState.ACTIVE for node in cluster.nodes)
-    rate = total(sampler.rates)
-    used = sum(end.size_bytes for end in latest.ends.values())
+    rate = total(page.sampler.rates)
+    disks = [directory for node in latest.state.log_dirs for directory in node.log_dirs]
+    fullest = min(
+        (one.usable_bytes / one.total_bytes for one in disks if one.usable_bytes is not None and one.total_bytes),
+        default=None,
+    )
+    used = sum(replica.size_bytes for one in disks for replica in one.replicas)
     with ui.row().classes("w-full gap-3"):
         tile("Nodes active", f"{active} of {len(cluster.nodes)}", bad=active < len(cluster.nodes))
         controller = "none" if cluster.controller is None else f"node {cluster.controller}"
@@ -81,38 +70,36 @@ def _tiles(sampler: ClusterSampler) -> None:
         behind = cluster.under_replicated_partition_count
         tile("Under-replicated", number(behind), bad=behind > 0)
         tile("Written", f"{number(rate.records_per_s)}/s", note=f"{size(rate.bytes_per_s)}/s")
-        tile("Data", size(used), note="of one replica each")
+        free = "" if fullest is None else f"fullest disk: {fullest:.0%} free"
+        tile("Logs on disk", size(used), note=free)
 
 
-def _findings(sampler: ClusterSampler) -> None:
-    assert sampler.latest is not None
-    found = findings_of(sampler.latest.state)
+def _findings(page: Page) -> None:
+    found = findings_of(page.latest.state)
     heading("What is wrong now", "" if found else "Nothing: the cluster is healthy.")
     for one in found:
         critical = one.severity is Severity.CRITICAL
         with ui.card().classes(f"w-full p-3 gap-1 border-l-4 {'border-red-600' if critical else 'border-amber-500'}"):
-            with ui.row().classes("items-center gap-2"):
-                ui.icon("error" if critical else "warning", color="negative" if critical else "amber-9")
+            with ui.row().classes("items-center gap-2 no-wrap"):
+                icon = ui.icon("error" if critical else "warning", color="negative" if critical else "amber-9")
+                icon.props('role="img"').props["aria-label"] = "critical" if critical else "warning"
                 ui.label(one.problem).classes("font-semibold")
             ui.label(f"Why: {one.cause}").classes("text-sm")
             ui.label(f"What to do: {one.remedy}").classes("text-sm")
 
 
-def _lags(sampler: ClusterSampler) -> None:
-    latest = sampler.latest
-    assert latest is not None
-    rows = [
-        {"group": one.group, "state": one.state.value, "members": one.member_count, "lag": sum(lags.values())}
-        for one in latest.groups
-        if (lags := latest.lag(one.group))
+def lag_rows(page: Page) -> list[Row]:
+    """Of groups with commits, the largest lag first."""
+    figures = page.sampler.figures.groups
+    rows: list[Row] = [
+        {
+            "group": one.group,
+            "state": one.state.value,
+            "members": one.member_count,
+            "lag": figures[one.group].total_lag,
+            "behind": catch_up(figures[one.group].caught_up_s),
+        }
+        for one in page.latest.groups
+        if one.group in figures and figures[one.group].lag
     ]
-    rows.sort(key=lambda row: -int(str(row["lag"])))
-    heading("Largest lags")
-    columns = (("group", "Group"), ("state", "State"), ("members", "Members"), ("lag", "Lag (records)"))
-    table(
-        columns,
-        rows[:_LAGS_SHOWN],
-        key="group",
-        to=lambda row: f"/groups/{row['group']}",
-        empty="No group has commits.",
-    )
+    return sorted(rows, key=lambda row: -int(str(row["lag"])))

@@ -4,53 +4,60 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from streamlog.console.layout import frame, heading, number, table, tile, waiting
+from streamlog.console.formats import number, page_of
+from streamlog.console.layout import tile
+from streamlog.console.page import Page, show
 from streamlog.console.sampler import ClusterSampler
+from streamlog.console.table_view import Column, Row
+
+COLUMNS = (
+    Column("node", "Node"),
+    Column("address", "Address"),
+    Column("role", "Role"),
+    Column("index", "Holds up to"),
+    Column("lag", "Entries behind"),
+)
 
 
 def register(sampler: ClusterSampler) -> None:
     @ui.page("/quorum")
-    def quorum() -> None:
-        @ui.refreshable
-        def body() -> None:
-            if not waiting(sampler):
-                _quorum(sampler)
-
-        with frame(sampler, "Quorum", body.refresh):
-            heading("Metadata quorum")
-            body()
+    async def quorum() -> None:
+        await show(sampler, "Metadata quorum", _build)
 
 
-def _quorum(sampler: ClusterSampler) -> None:
-    assert sampler.latest is not None
-    cluster = sampler.latest.state.cluster
+async def _build(page: Page) -> None:
+    await page.live(lambda: _tiles(page))
+    page.table(
+        COLUMNS, lambda: voter_rows(page), key="node", name="voters", to=lambda row: page_of("brokers", row["node"])
+    )
+    note = "Only the leader knows how far the others are: where another node answered, they are unknown."
+    ui.label(note).classes("text-sm text-note")
+
+
+def _tiles(page: Page) -> None:
+    cluster = page.latest.state.cluster
     assert cluster is not None
+    voting = sum(not voter.without_vote for voter in cluster.voters)
+    majority = len(cluster.voters) // 2 + 1
     with ui.row().classes("w-full gap-3"):
         leader = "none" if cluster.controller is None else f"node {cluster.controller}"
         tile("Leader, active controller", leader, bad=cluster.controller is None)
         tile("Term", number(cluster.quorum_term))
         tile("Commit index", number(cluster.commit_index))
         tile("metadata.version", number(cluster.metadata_version))
-        majority = len(cluster.voters) // 2 + 1
-        tile("Voters", number(len(cluster.voters)), note=f"{majority} decide")
-    rows = [
+        tile("Voters", number(voting), note=f"{majority} of {len(cluster.voters)} decide", bad=voting < majority)
+
+
+def voter_rows(page: Page) -> list[Row]:
+    cluster = page.latest.state.cluster
+    assert cluster is not None
+    return [
         {
             "node": voter.node_id,
             "address": voter.address,
-            "role": "leader" if voter.node_id == cluster.controller else "voter",
+            "role": "no vote" if voter.without_vote else "leader" if voter.node_id == cluster.controller else "voter",
             "index": "unknown" if voter.match_index is None else voter.match_index,
             "lag": "unknown" if voter.match_index is None else max(0, cluster.commit_index - voter.match_index),
         }
         for voter in cluster.voters
     ]
-    columns = (
-        ("node", "Node"),
-        ("address", "Address"),
-        ("role", "Role"),
-        ("index", "Holds up to"),
-        ("lag", "Entries behind"),
-    )
-    table(columns, rows, key="node")
-    ui.label("The leader alone knows how far the others are; another node shows them as unknown.").classes(
-        "text-sm opacity-80"
-    )

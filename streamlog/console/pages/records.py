@@ -94,9 +94,7 @@ def register(sampler: ClusterSampler, settings: Mapping[str, object]) -> None:
 def _result(found: BrowseResult, how: str) -> None:
     more = "" if found.complete else "; there may be more"
     with ui.row().classes("w-full items-center justify-between"):
-        ui.label(f"{len(found.records)} records shown, {found.scanned:,} looked at{more}.").classes(
-            "text-sm opacity-80"
-        )
+        ui.label(f"{len(found.records)} records shown, {found.scanned:,} looked at{more}.").classes("text-sm text-note")
         lines = "".join(f"{as_json_line(one)}\n" for one in found.records)
         ui.button(
             "Download as JSON lines", icon="download", on_click=lambda: ui.download.content(lines, "records.jsonl")
@@ -124,10 +122,10 @@ def _details(record: ConsumerRecord, how: str) -> None:
             "font-semibold"
         )
         for name, data in (("Key", record.key), ("Value", record.value)):
-            ui.label(name).classes("text-sm opacity-80")
+            ui.label(name).classes("text-sm text-note")
             _block(shown(data, how))
         if record.headers:
-            ui.label("Headers").classes("text-sm opacity-80")
+            ui.label("Headers").classes("text-sm text-note")
             _block("\n".join(f"{name}: {shown(value, how)}" for name, value in record.headers))
         with ui.row():
             ui.button("Copy value", on_click=lambda: ui.clipboard.write(shown(record.value, how))).props("flat no-caps")
