@@ -68,8 +68,8 @@ def partition() -> None:
     type=click.Choice([one.value for one in ElectionType]),
     default=ElectionType.PREFERRED.value,
     show_default=True,
-    help="preferred: the first replica. unclean: where there is no leader, the longest log of active nodes; records "
-    "may be lost.",
+    help="preferred: the first replica. unclean: where there is no leader, of the replicas on active nodes the "
+    "one whose log has the highest leader epoch and, within it, the most records; records may be lost.",
 )
 @click.option("--dry-run", is_flag=True, help="With unclean: only show how many records each choice would lose.")
 @output_option

@@ -168,6 +168,7 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
     assert group(cluster, "delete", "x") == "Deleted group x.\n"
     gone = asked(cluster, "describe", "x")
     assert gone.exit_code == 1
+    assert gone.stdout == ""
     assert "group 'x' does not exist: list the groups with 'streamlogctl group list'" in gone.stderr
 
 

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), help="plant this defect")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _tell(options.seed, options.mutant)
+        return _run_with_story(options.seed, options.mutant)
     if options.shrink is not None:
         return _shrink(options.shrink, options.mutant)
     return _run_many(range(options.first, options.first + options.seeds), options.jobs, options.mutant)
@@ -45,9 +45,9 @@ def planted(mutant: str | None) -> AbstractContextManager[object]:
     return nullcontext() if mutant is None else mutants.MUTANTS[mutant].plant()
 
 
-def _tell(seed: int, mutant: str | None) -> int:
+def _run_with_story(seed: int, mutant: str | None) -> int:
     with planted(mutant):
-        report = simulate(seed, tells=True)
+        report = simulate(seed, with_story=True)
     for line in story.lines(make_plan(seed), report):
         print(line)
     return 0 if report.ok else 1

@@ -29,7 +29,7 @@ class Simulated(Struct, frozen=True, kw_only=True):
     title: str
     mutants: Mapping[str, Mutant]
     run: Callable[[int], Report]
-    tell: Callable[[int], tuple[list[str], Report]]  # the plan in lines; a run that keeps its story
+    run_with_story: Callable[[int], tuple[list[str], Report]]  # the plan in lines; a run that keeps its story
 
     def planted(self, mutant: str | None) -> AbstractContextManager[object]:
         return nullcontext() if mutant is None else self.mutants[mutant].plant()
@@ -44,13 +44,13 @@ def main(simulated: Simulated, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mutant", choices=sorted(simulated.mutants), help="plant this defect")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _tell(simulated, options.seed, options.mutant)
+        return _run_with_story(simulated, options.seed, options.mutant)
     return _run_many(simulated, range(options.first, options.first + options.seeds), options.mutant)
 
 
-def _tell(simulated: Simulated, seed: int, mutant: str | None) -> int:
+def _run_with_story(simulated: Simulated, seed: int, mutant: str | None) -> int:
     with simulated.planted(mutant):
-        plan, report = simulated.tell(seed)
+        plan, report = simulated.run_with_story(seed)
     print("\n".join([*plan, *report.story]))
     print(report.stats)
     for violation in report.violations:

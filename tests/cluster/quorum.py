@@ -175,23 +175,23 @@ class Quorum:
 
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(RaftNode, "run", runs))
-            for owner, name, tell in (
+            for owner, name, notify in (
                 (Observer, "run", observes),
                 (MetadataStateMachine, "__init__", made),
                 (MetadataStateMachine, "apply", applies),
                 (MetadataStateMachine, "install", installs),
             ):
-                stack.enter_context(mock.patch.object(owner, name, _announced(getattr(owner, name), tell)))
+                stack.enter_context(mock.patch.object(owner, name, _announced(getattr(owner, name), notify)))
             yield
 
 
-def _announced(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+def _announced(method: Callable[..., Any], notify: Callable[..., None]) -> Callable[..., Any]:
     """`method`, which notifies before it begins."""
 
     def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
         process = PROCESS.get()
         assert process is not None
-        tell(process, self, *args)
+        notify(process, self, *args)
         return method(self, *args, **kwargs)
 
     return announced

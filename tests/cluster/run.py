@@ -63,10 +63,10 @@ def _quiet_logs() -> Iterator[None]:
         logging.disable(before)
 
 
-def simulate(seed: int, plan: Plan | None = None, *, tells: bool = False) -> Report:
+def simulate(seed: int, plan: Plan | None = None, *, with_story: bool = False) -> Report:
     """Run one seed."""
     chosen = plan or make_plan(seed)
-    return run_one(seed, chosen.order, lambda loop: Simulation(chosen, loop, tells=tells))
+    return run_one(seed, chosen.order, lambda loop: Simulation(chosen, loop, with_story=with_story))
 
 
 def run_one(seed: int, order: Order, make: Callable[[SimLoop], Simulation]) -> Report:

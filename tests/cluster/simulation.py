@@ -62,7 +62,7 @@ READ_S: Final = 10.0
 
 
 class Simulation:
-    def __init__(self, plan: Plan, loop: SimLoop, *, tells: bool = False) -> None:
+    def __init__(self, plan: Plan, loop: SimLoop, *, with_story: bool = False) -> None:
         self.plan = plan
         self.loop = loop
         self.world = World(loop, f"cluster/{plan.seed}")
@@ -74,7 +74,7 @@ class Simulation:
         self.deaths: list[tuple[float, str]] = []
         self.crew = Crew(plan, self.world, self.history, self.watch)
         self._late_s = 0.0  # behind the plan
-        self._tells = tells
+        self._with_story = with_story
         self._digest = 0
         self._loaded: dict[str, Loaded] = {}  # by node: reading the settings costs more than the start of a node
         self.world.listeners.append(self._on_event)
@@ -90,32 +90,32 @@ class Simulation:
     # Nodes.
 
     def _start(self, name: str) -> None:
-        self.tell(f"{name} starts")
+        self.note(f"{name} starts")
         if name not in self._loaded:
             self._loaded[name] = load(self.plan, name)
         self.world.host(name).start(partial(make_node, self._loaded[name]))
 
     def _dies(self, strike: Strike) -> None:
         host = strike.host
-        self.tell(f"{host.process} {'loses power' if strike.power else 'is killed'}")
+        self.note(f"{host.process} {'loses power' if strike.power else 'is killed'}")
         assert host.process is not None
         if host.alive:
             self.deaths.append((self.loop.now, host.name))
             self.watch.dies(host.process, host.disk)
             self.quorum.dies(host)
         if strike.disk_lost:
-            self.tell(f"{host.name} loses its disk")
+            self.note(f"{host.name} loses its disk")
             self.watch.disk_lost(host.name)
 
     def _on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
         self.stats[event] += 1
         text = f"{host.process} {event} {sorted(fields.items())}"
         self._digest = zlib.crc32(f"{self.loop.now} {text}".encode(), self._digest)
-        self.tell(text)
+        self.note(text)
         self.quorum.on_event(host, event, fields)
 
-    def tell(self, text: str) -> None:
-        if self._tells:
+    def note(self, text: str) -> None:
+        if self._with_story:
             self.story.append(f"{self.loop.now:9.3f}  {text}")
 
     def living(self) -> Iterator[Host]:
@@ -154,7 +154,7 @@ class Simulation:
         await self.crew.begin()
         await self._strike()
         await self._until(HEAL_S)
-        self.tell("all is healed")
+        self.note("all is healed")
         self.nemesis.heal()
         self.crew.stop_operating()
         await self._comes_back()
@@ -176,7 +176,7 @@ class Simulation:
 
     async def _create_topics(self) -> None:
         await self.crew.create_topics()
-        self.tell("topics are created")
+        self.note("topics are created")
         if self.loop.now > START_S:
             self.watch.wrong("I19", f"topics were created at {self.loop.now:.1f} s only, without a fault")
         self._late_s = max(0.0, self.loop.now - BEGIN_S)
@@ -185,7 +185,7 @@ class Simulation:
         for fault in sorted(self.plan.faults, key=lambda fault: fault.at):
             await self._until(fault.at)
             self.quorum.check_now()
-            self.tell(f"fault: {fault!r}")
+            self.note(f"fault: {fault!r}")
             self.nemesis.strike(fault)
         await self._until(FAULTS_END_S)
 

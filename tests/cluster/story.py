@@ -11,7 +11,7 @@ from .run import Report
 
 
 def lines(plan: Plan, report: Report) -> Iterator[str]:
-    """Of a run with a story (`simulate(..., tells=True)`)."""
+    """Of a run with a story (`simulate(..., with_story=True)`)."""
     yield f"seed {plan.seed}: {len(plan.nodes)} nodes, {plan.voters} of them voters, callbacks by {plan.order.name}"
     slow = {name: factor for name, factor in plan.hardware.disk_slow.items() if factor != 1.0}
     yield f"hardware: disks slower by {slow or 'nothing'}, network slower by {plan.hardware.network_slow}"

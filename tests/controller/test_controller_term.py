@@ -1,4 +1,4 @@
-"""One leadership of the controller: what is decided ahead, committed together, answered, and told when it is lost."""
+"""One leadership of the controller: what is decided ahead, committed together, answered, and reported when lost."""
 
 from __future__ import annotations
 

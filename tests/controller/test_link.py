@@ -269,7 +269,7 @@ def test_nothing_is_asked_for_before_the_registration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (GONE, OutcomeUnknownError),  # it may have got there
         (RpcError(Status.DEADLINE_EXCEEDED), OutcomeUnknownError),
@@ -278,13 +278,13 @@ def test_nothing_is_asked_for_before_the_registration() -> None:
         (to_rpc(NotControllerError("not me")), QuorumUnavailableError),  # it was not carried out
     ],
 )
-def test_isr_changes_tell_refused_from_unknown(error: RpcError, told: type[Exception]) -> None:
+def test_isr_changes_distinguish_refused_from_unknown(error: RpcError, expected: type[Exception]) -> None:
     def fails(method: str, request: bytes) -> bytes:
         raise error
 
     async def story(link: ControllerLink, view: MetadataView) -> None:
         link.broker_epoch = BrokerEpoch(4)
-        with pytest.raises(told):
+        with pytest.raises(expected):
             await link.alter_partition([], timeout_s=2)
 
     run_story(ScriptedNetwork(a=fails), story)

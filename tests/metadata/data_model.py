@@ -59,7 +59,7 @@ class DataModel:
         self.disks = dict.fromkeys(NODES, 0)
         self.replicas: dict[PartitionKey, Replicas] = {}
         self.records = 0
-        self.counts: dict[str, int] = {}  # what happened, so that a test can tell that it did
+        self.counts: dict[str, int] = {}  # what happened, so that a test can check that it did
         self.rig.watch = self.follow
         for node in NODES:
             self.rig.start(node, directories=self.directories(node))

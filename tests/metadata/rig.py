@@ -74,7 +74,7 @@ class Rig:
     timers: dict[Timer, int] = field(default_factory=dict)  # timer -> after_ms
     index: int = 0
     starts: int = 0  # makes incarnation ids
-    watch: Callable[[MetadataImage, MetadataImage], None] | None = None  # told of every command: before, after
+    watch: Callable[[MetadataImage, MetadataImage], None] | None = None  # called for every command: before, after
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)

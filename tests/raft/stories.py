@@ -1,4 +1,4 @@
-"""A story told on a cluster that has been started: for tests of whole nodes in virtual time."""
+"""A test story on a started cluster: for tests of whole nodes in virtual time."""
 
 from __future__ import annotations
 

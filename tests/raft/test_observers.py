@@ -256,7 +256,7 @@ def test_whoever_it_knew_may_be_replaced_in_time() -> None:
             leader = await cluster.wait_for_leader(other_than=gone)
             assert gone not in [voter.node_id for voter in leader.raft.voters()]
             cluster.host(gone).power_cut()
-            await caught_up(cluster, follower, within_s=60)  # some that it asks have no power, which nobody tells it
+            await caught_up(cluster, follower, within_s=60)  # some that it asks have no power, and no event says so
         await cluster.put("k=2")
         await caught_up(cluster, follower)
         assert [voter.node_id for voter in follower.observer.voters] == [4, 5, 6]

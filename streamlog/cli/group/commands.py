@@ -145,7 +145,10 @@ def describe(
         named = await _named(admin, names, flag_names, all_groups=all_groups)
         described = await admin.describe_groups(named)
         shown = _VIEWS[view]
-        rows = [row for one in described if one.error is None for row in await shown(admin, one)]
+        found = [one for one in described if one.error is None]
+        if not found and described and output is not Output.JSON:
+            return list(described)  # errors alone: no table without rows
+        rows = [row for one in found for row in await shown(admin, one)]
         columns = _COLUMNS[view] + (("assignment",) if verbose and view == "members" else ())
         if watch and sys.stdout.isatty():
             click.clear()

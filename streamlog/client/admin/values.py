@@ -28,9 +28,9 @@ from streamlog.model import (
 )
 
 
-class NewTopic(Struct, frozen=True, kw_only=True):
-    """None: the cluster's default. `assignments`: the replicas of each partition, preferred leader first; empty: the
-    controller places them, evenly and over racks.
+class NewTopic(Struct, frozen=True):
+    """`NewTopic("orders", 3, 2)`, as in Kafka's clients; None: the cluster's default. `assignments`: the replicas of
+    each partition, preferred leader first; empty: the controller places them, evenly and over racks.
     """
 
     name: str

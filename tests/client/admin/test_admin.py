@@ -49,6 +49,14 @@ def test_topics_are_created_one_by_one_or_refused() -> None:
     play(scenario)
 
 
+def test_a_new_topic_takes_name_partitions_and_replication_factor_by_position() -> None:
+    async def scenario(bench: Bench) -> None:
+        [made] = await bench.admin.create_topics([values.NewTopic("t", 2, 3)])
+        assert (made.name, made.partition_count, made.replication_factor, made.error) == ("t", 2, 3, None)
+
+    play(scenario)
+
+
 def test_what_is_left_out_is_left_to_the_cluster() -> None:
     async def scenario(bench: Bench) -> None:
         made = await bench.admin.create_topic("t")

@@ -51,7 +51,7 @@ def looking(watch: Watch) -> Iterator[None]:
         watch.opened(process, directory)
 
     with ExitStack() as stack:
-        for owner, name, tell in (
+        for owner, name, notify in (
             (PartitionLeader, "__init__", leads),
             (PartitionLeader, "append", appended),
             (PartitionLeader, "_advance", leader_moved),
@@ -63,7 +63,7 @@ def looking(watch: Watch) -> Iterator[None]:
             (LogDirectory, "open_logs", opened),
             (LogDirectory, "remove_log", removed),
         ):
-            stack.enter_context(mock.patch.object(owner, name, _telling(getattr(owner, name), tell)))
+            stack.enter_context(mock.patch.object(owner, name, _notifying(getattr(owner, name), notify)))
         yield
 
 
@@ -73,14 +73,14 @@ def _log(follower: PartitionFollower) -> Log:
     return log
 
 
-def _telling(method: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
-    """`method`, which notifies when it has returned; not when it has raised. What `tell` takes, it gets."""
-    taken = len(signature(tell).parameters) - 2
+def _notifying(method: Callable[..., Any], notify: Callable[..., None]) -> Callable[..., Any]:
+    """`method`, which notifies when it has returned; not when it has raised. What `notify` takes, it gets."""
+    taken = len(signature(notify).parameters) - 2
 
     def notified(owner: Any, args: tuple[Any, ...]) -> None:
         process = PROCESS.get()
         if process is not None and process.alive:
-            tell(process, owner, *args[:taken])
+            notify(process, owner, *args[:taken])
 
     if asyncio.iscoroutinefunction(method):
 

@@ -22,27 +22,27 @@ from .group_watch import GroupWatch
 @contextmanager
 def looking(watch: GroupWatch) -> Iterator[None]:
     with ExitStack() as stack:
-        for owner, name, tell in (
+        for owner, name, notify in (
             (ConsumerMembership, "_heartbeat", watch.beats),
             (ConsumerMembership, "_on_response", watch.answered),
             (ConsumerMembership, "own", watch.owns),
             (ConsumerMembership, "rejoin", watch.owns),
             (ConsumerMembership, "_forget", watch.membership_over),
         ):
-            stack.enter_context(mock.patch.object(owner, name, _telling(getattr(owner, name), tell)))
+            stack.enter_context(mock.patch.object(owner, name, _notifying(getattr(owner, name), notify)))
         stack.enter_context(mock.patch.object(Rebalancing, "_forget_all", _forgetting(watch)))
         stack.enter_context(mock.patch.object(GroupOffsets, "_commit", _committing(watch)))
         stack.enter_context(mock.patch.object(GroupOffsets, "_fetch", _fetching(watch)))
         yield
 
 
-def _telling(method: Callable[..., Any], tell: Callable[[Process, ConsumerMembership], None]) -> Callable[..., Any]:
+def _notifying(method: Callable[..., Any], notify: Callable[[Process, ConsumerMembership], None]) -> Callable[..., Any]:
     @wraps(method)
     def notified(self: ConsumerMembership, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         process = PROCESS.get()
         if process is not None and process.alive:
-            tell(process, self)
+            notify(process, self)
         return result
 
     return notified

@@ -14,15 +14,15 @@ from .group_plan import GroupsPlan, make_groups_plan
 from .group_simulation import GroupSimulation
 
 
-def simulate_groups(seed: int, plan: GroupsPlan | None = None, *, tells: bool = False) -> Report:
+def simulate_groups(seed: int, plan: GroupsPlan | None = None, *, with_story: bool = False) -> Report:
     chosen = plan or make_groups_plan(seed)
-    return run_one(seed, chosen.cluster.order, lambda loop: GroupSimulation(chosen, loop, tells=tells))
+    return run_one(seed, chosen.cluster.order, lambda loop: GroupSimulation(chosen, loop, with_story=with_story))
 
 
-def _tell(seed: int) -> tuple[list[str], Report]:
+def _run_with_story(seed: int) -> tuple[list[str], Report]:
     plan = make_groups_plan(seed)
     lines = [f"settings: {plan.cluster.settings}", f"consumer: {plan.consumer}", *map(str, plan.groups)]
-    return lines, simulate_groups(seed, plan, tells=True)
+    return lines, simulate_groups(seed, plan, with_story=True)
 
 
 GROUPS = Simulated(
@@ -30,7 +30,7 @@ GROUPS = Simulated(
     title="Groups in simulation.",
     mutants=MUTANTS,
     run=simulate_groups,
-    tell=_tell,
+    run_with_story=_run_with_story,
 )
 
 if __name__ == "__main__":

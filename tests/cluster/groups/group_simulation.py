@@ -44,15 +44,15 @@ LOOK_S: Final = 0.02
 
 
 class GroupSimulation(Simulation):
-    def __init__(self, plan: GroupsPlan, loop: SimLoop, *, tells: bool = False) -> None:
-        super().__init__(plan.cluster, loop, tells=tells)
+    def __init__(self, plan: GroupsPlan, loop: SimLoop, *, with_story: bool = False) -> None:
+        super().__init__(plan.cluster, loop, with_story=with_story)
         self.groups_plan = plan
         self.group_watch = GroupWatch(lambda: loop.now, self._wrong, kept=frozenset({PLAIN}))
         self.group_crew = GroupCrew(plan, self.world, self.group_watch)
         self._operating: list[SimTask[None]] = []
 
     def _wrong(self, invariant: str, what: str) -> None:
-        self.tell(f"WRONG {invariant}: {what}")
+        self.note(f"WRONG {invariant}: {what}")
         self.watch.wrong(invariant, what)
 
     def _find(self, role: str) -> str | None:
@@ -73,7 +73,7 @@ class GroupSimulation(Simulation):
             self._begin()
             await self._strike()
             await self._until(HEAL_S)
-            self.tell("all is healed")
+            self.note("all is healed")
             self.nemesis.heal()
             self.group_crew.heal()
             await asyncio.wait(self._operating) if self._operating else None
@@ -105,20 +105,20 @@ class GroupSimulation(Simulation):
 
     async def _grow(self) -> None:
         await self._until(self.groups_plan.grows_at)
-        self.tell("the plain topic grows")
+        self.note("the plain topic grows")
         admin = await nodes.make_admin(self.plan, self.world.host(OPERATORS).ports)
         count = self.plan.topic(PLAIN).partitions + GROWN_BY
         try:
             await admin.grow_topic(PLAIN, count)
         except StreamlogError as error:
-            self.tell(f"... {error.code}")  # it may have been done all the same
+            self.note(f"... {error.code}")  # it may have been done all the same
         await admin.close()
 
     async def _make_and_delete(self) -> None:
         admin = await nodes.make_admin(self.plan, self.world.host(OPERATORS).ports)
         for number, at in enumerate(self.groups_plan.fleeting_at):
             await self._until(at)
-            self.tell(f"{FLEETING} is {'deleted' if number % 2 else 'made'}")
+            self.note(f"{FLEETING} is {'deleted' if number % 2 else 'made'}")
             try:
                 if number % 2:
                     await admin.delete_topic(FLEETING)
@@ -127,7 +127,7 @@ class GroupSimulation(Simulation):
             except (TopicAlreadyExistsError, UnknownTopicOrPartitionError):
                 continue
             except StreamlogError as error:
-                self.tell(f"... {error.code}")
+                self.note(f"... {error.code}")
         await admin.close()
 
     async def _strike(self) -> None:
@@ -135,7 +135,7 @@ class GroupSimulation(Simulation):
         events: list[Fault | Action] = [*self.plan.faults, *plan.actions]
         for event in sorted(events, key=lambda event: event.at):
             await self._until(event.at)
-            self.tell(f"{event!r}")
+            self.note(f"{event!r}")
             if isinstance(event, Fault):
                 self.quorum.check_now()
                 self.nemesis.strike(event)

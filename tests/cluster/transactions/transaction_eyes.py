@@ -1,8 +1,7 @@
-"""What is looked at while it happens, for it shows seldom in what comes of it: for the length of a run these methods of
-the coordinator tell.
+"""A check during the run, as the result at its end seldom shows the fault: these methods of the coordinator report.
 
-    I2   no marker leaves before the decision that it tells of is below the high watermark: what is lost with a leader
-         must have been seen by no partition
+I2   no marker leaves before its decision is below the high watermark: a decision that is lost with a leader must
+     have reached no partition
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the writers did, by their responses, and what must be found of it (FAULTS I2, I4, I14).
+"""What the writers did, by their responses, and what must be in the logs then (FAULTS I2, I4, I14).
 
 whole      of each transaction all records are there, or none
-as told    all of one whose commit was confirmed; none of one that was aborted, or whose end was not requested
+reported   all of one whose commit was confirmed; none of one that was aborted, or whose end was not requested
 once       no value twice
 seen       readers, in the middle of it all, have seen nothing else
 offsets    the group of a writer stands where its last committed transaction has put it

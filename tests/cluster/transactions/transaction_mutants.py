@@ -75,7 +75,7 @@ def grant_not_taken_back() -> AbstractContextManager[Any]:
 
 
 def ahead_closed_by_who_took_over() -> AbstractContextManager[Any]:
-    """A client may have been told that it is open."""
+    """A client may have a response that says it is open."""
     begin = TransactionShard.begin
 
     def closing(self: TransactionShard) -> None:

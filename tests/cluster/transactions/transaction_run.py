@@ -14,15 +14,15 @@ from .transaction_plan import TransactionsPlan, make_transactions_plan
 from .transaction_simulation import TransactionSimulation
 
 
-def simulate_transactions(seed: int, plan: TransactionsPlan | None = None, *, tells: bool = False) -> Report:
+def simulate_transactions(seed: int, plan: TransactionsPlan | None = None, *, with_story: bool = False) -> Report:
     chosen = plan or make_transactions_plan(seed)
-    return run_one(seed, chosen.cluster.order, lambda loop: TransactionSimulation(chosen, loop, tells=tells))
+    return run_one(seed, chosen.cluster.order, lambda loop: TransactionSimulation(chosen, loop, with_story=with_story))
 
 
-def _tell(seed: int) -> tuple[list[str], Report]:
+def _run_with_story(seed: int) -> tuple[list[str], Report]:
     plan = make_transactions_plan(seed)
     lines = [f"settings: {plan.cluster.settings}", *map(str, plan.writers)]
-    return lines, simulate_transactions(seed, plan, tells=True)
+    return lines, simulate_transactions(seed, plan, with_story=True)
 
 
 TRANSACTIONS = Simulated(
@@ -30,7 +30,7 @@ TRANSACTIONS = Simulated(
     title="Transactions in simulation.",
     mutants=MUTANTS,
     run=simulate_transactions,
-    tell=_tell,
+    run_with_story=_run_with_story,
 )
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ LOOK_S: Final = 0.05
 
 
 class TransactionSimulation(Simulation):
-    def __init__(self, plan: TransactionsPlan, loop: SimLoop, *, tells: bool = False) -> None:
-        super().__init__(plan.cluster, loop, tells=tells)
+    def __init__(self, plan: TransactionsPlan, loop: SimLoop, *, with_story: bool = False) -> None:
+        super().__init__(plan.cluster, loop, with_story=with_story)
         self.transactions_plan = plan
         self.ledger = Ledger(self._wrong)
         self._partitions = [
@@ -54,7 +54,7 @@ class TransactionSimulation(Simulation):
         self.writers = TransactionCrew(plan, self.world, self._partitions, self.ledger)
 
     def _wrong(self, invariant: str, what: str) -> None:
-        self.tell(f"WRONG {invariant}: {what}")
+        self.note(f"WRONG {invariant}: {what}")
         self.watch.wrong(invariant, what)
 
     def _find(self, role: str) -> str | None:
@@ -80,10 +80,10 @@ class TransactionSimulation(Simulation):
         readers = self._readers()
         await self._strike()
         await self._until(HEAL_S)
-        self.tell("all is healed")
+        self.note("all is healed")
         self.nemesis.heal()
         await self._until(HEAL_S + WORK_S)
-        self.tell("all writers are killed")
+        self.note("all writers are killed")
         self.writers.kill()
         await self._is_released()
         await self._once_more()
@@ -107,7 +107,7 @@ class TransactionSimulation(Simulation):
         events: list[Fault | Action] = [*self.plan.faults, *self.transactions_plan.actions]
         for event in sorted(events, key=lambda event: event.at):
             await self._until(event.at)
-            self.tell(f"{event!r}")
+            self.note(f"{event!r}")
             if isinstance(event, Fault):
                 self.quorum.check_now()
                 self.nemesis.strike(event)

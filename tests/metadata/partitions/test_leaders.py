@@ -40,9 +40,9 @@ def elect(rig: Rig, kind: RequestedElection, *partition_ids: int, topic: str = "
 
 def elect_unclean(rig: Rig, *wanted: tuple[str, int], dry_run: bool = False, **logs: tuple[int, int]) -> Any:
     """`n2=(last epoch, log end)`: what node 2 says of each partition that has no leader."""
-    told = {int(name[1:]): log for name, log in logs.items()}
+    logs_of_nodes = {int(name[1:]): log for name, log in logs.items()}
     answers = [
-        rig.answers(told, topic.name, at)
+        rig.answers(logs_of_nodes, topic.name, at)
         for topic in rig.image.topics.values()
         for at, partition in enumerate(topic.partitions)
         if partition.leader == NO_BROKER

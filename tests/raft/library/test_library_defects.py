@@ -261,7 +261,7 @@ def test_t4_a_vote_counts_as_often_as_it_comes(kind: type[Lab], shows: bool) -> 
 
 @BOTH
 def test_t15_a_deposed_leader_leads_on(kind: type[Lab], shows: bool) -> None:
-    """config.py 57: for 30 s by default; reads from it are old. And those who wait are never told (T15b)."""
+    """config.py 57: for 30 s by default; reads from it are old. And callers that wait never get an answer (T15b)."""
     lab = kind(3, **({"leaderFallbackTimeout": 30.0} if kind is PlainLab else {"election_timeout_max_ms": 600}))
     lab.elect(1)
     lab.partition([1], [2, 3])

@@ -5,7 +5,7 @@
 The node is what ships: RaftNode over gRPC, POSIX files, uvloop. Its state machine is `Registers`. Beside the quorum's
 own method its port serves a few for the tests and the benchmark (`Control`), with JSON in their messages.
 
-It prints `up` once it takes part, and what the quorum tells its probe to standard error. SIGTERM ends it in good
+It prints `up` once it takes part, and the events of the quorum to standard error. SIGTERM ends it in good
 order. It also ends when its standard input does: whoever started it holds the other end, so it does not outlive a test
 that was killed.
 """

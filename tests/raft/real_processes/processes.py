@@ -35,7 +35,7 @@ class Cluster:
         forgetful: bool = False,
         log: Path | None = None,
     ) -> None:
-        """`log`: where the processes tell what happens to them; their standard error if None."""
+        """`log`: where the processes write their events; their standard error if None."""
         self._directories = dict(enumerate(directories, 1))
         ports = dict(zip(self._directories, free_ports(len(directories)), strict=True))
         self._voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())

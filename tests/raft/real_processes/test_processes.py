@@ -50,7 +50,7 @@ class Fault(enum.Enum):
 
 
 class Load:
-    """Clients that write and read until they are stopped, and what they were told."""
+    """Clients that write and read until they are stopped, and the responses they got."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
@@ -195,7 +195,7 @@ async def test_nodes_that_do_not_sync_are_found_out(disks: dict[int, LoopDisk]) 
     except* AssertionError as errors:
         found = [str(error) for error in errors.exceptions]
     assert found
-    assert all("acknowledged and not there" in told or "did not come up" in told for told in found)
+    assert all("acknowledged and not there" in text or "did not come up" in text for text in found)
 
 
 @pytest.mark.rounds

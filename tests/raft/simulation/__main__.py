@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_at_least(0),
         default=1_000,
-        help="tell each N seeds; 0: never; default %(default)s",
+        help="report progress each N seeds; 0: never; default %(default)s",
     )
     return parser
 

@@ -22,7 +22,7 @@ SEEDS_MAX = 400
 SCRIPTED: dict[str, tuple[Callable[[], None], str]] = {
     "acknowledgements_of_any_term": (
         lambda: defects.test_t2_an_acknowledgement_counts_in_a_later_term(OurLab, shows=False),
-        "an answer must outlive two elections on a link that is held up, and its node must have lost what it told of",
+        "an answer must stay on a stalled link for two elections, and its node must have lost what it acknowledged",
     ),
     "library_append": (
         paper.test_3_5_only_a_conflict_cuts,

@@ -4,7 +4,7 @@
 - the entry applied at an index is the same everywhere, indexes are applied in order, equal index means equal state;
 - an entry is applied when a majority has it durably, and not before;
 - two logs that have an entry of the same index and term are equal up to there;
-- what a node has made durable, or told others, is there when it comes back: its term, its vote, its entries;
+- what a node has made durable, or reported to others, is there when it comes back: its term, its vote, its entries;
 - what was acknowledged is in the common history, once, at its index.
 """
 
@@ -38,8 +38,8 @@ class Truth:
         """`majority_has(node, index)`: whether a majority of the voters of `node` has its entry durably."""
         self.problems: list[str] = []
         self._majority_has = majority_has
-        self._votes: dict[tuple[int, int], set[int]] = {}  # (term, candidate) -> who has told it that it has its vote
-        self._reported: dict[str, Promise] = {}  # host -> the most that it has told others in this life
+        self._votes: dict[tuple[int, int], set[int]] = {}  # (term, candidate) -> those that granted it their vote
+        self._reported: dict[str, Promise] = {}  # host -> the most that it has reported in this life
         self.commands: dict[int, str] = {}  # index -> command, as the first node applied it
         self._digests: dict[int, bytes] = {}  # index -> state after it
         self._leaders: dict[int, str] = {}  # term -> host
@@ -114,7 +114,7 @@ class Truth:
         self._reported[host] = Promise(term, vote, place[1], place[0])
 
     def went_down(self, host: str, promise: Promise = NOTHING) -> None:
-        """`promise`: what it had durably; NOTHING where that cannot be told any more."""
+        """`promise`: what it had durably; NOTHING where that is unknown."""
         self.reported(host, promise)
         self._promises[host] = self._reported.pop(host)
 
@@ -122,7 +122,7 @@ class Truth:
         return self._lost.get(host, 0)
 
     def durable_index_of(self, host: str) -> int:
-        """Of a node that is down: what it had durably at least. One that its disk has stopped had what it told of."""
+        """Of a node that is down: what it had durably at least. One stopped by its disk had what it reported."""
         return max(self._promises.get(host, NOTHING).index, self._reported.get(host, NOTHING).index)
 
     def lost_disk(self, host: str) -> None:

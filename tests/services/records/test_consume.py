@@ -96,7 +96,7 @@ async def consuming(stage: GroupStage, node: int = 1) -> AsyncIterator[Client]:
         await channel.close()
 
 
-def tell(story: Callable[[GroupStage], Awaitable[None]], *, nodes: int = 1, seeds: int = 1) -> None:
+def run_story(story: Callable[[GroupStage], Awaitable[None]], *, nodes: int = 1, seeds: int = 1) -> None:
     async def on_client(stage: GroupStage) -> None:
         async def work() -> None:
             await story(stage)
@@ -133,7 +133,7 @@ def test_a_batch_that_cannot_be_decoded_ends_the_call() -> None:
                 assert (error.topic, error.partition, error.offset, error.next_offset) == ("p", 0, 1, 2)
                 assert client.got == [(0, 0)]
 
-    tell(story)
+    run_story(story)
 
 
 def test_it_is_skipped_by_choice() -> None:
@@ -145,7 +145,7 @@ def test_it_is_skipped_by_choice() -> None:
             assert client.got == [(0, 0), (0, 2)]
             assert client.skipped == [(1, 2)]
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
@@ -168,7 +168,7 @@ def test_any_node_serves_and_only_what_is_acknowledged_is_committed(node: int) -
             assert client.got == [(0, offset) for offset in range(6, 10)]
         assert await stage.committed() == [6, 10]
 
-    tell(story, nodes=3)
+    run_story(story, nodes=3)
 
 
 def test_no_more_than_the_credits_is_sent() -> None:
@@ -185,7 +185,7 @@ def test_no_more_than_the_credits_is_sent() -> None:
         assert client.got == [(0, offset) for offset in range(5)]
         assert await stage.committed() == [None, None]
 
-    tell(story)
+    run_story(story)
 
 
 def test_credits_as_acknowledgements() -> None:
@@ -199,7 +199,7 @@ def test_credits_as_acknowledgements() -> None:
             await client.leave()
         assert await stage.committed() == [3, None]
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_partition_moves_when_what_was_sent_of_it_is_acknowledged() -> None:
@@ -219,7 +219,7 @@ def test_a_partition_moves_when_what_was_sent_of_it_is_acknowledged() -> None:
             await second.until(lambda: len(second.got) == 5)
             assert second.got == [(moved, offset) for offset in range(10, 15)]
 
-    tell(story, nodes=3, seeds=2)
+    run_story(story, nodes=3, seeds=2)
 
 
 def test_a_partition_that_is_released_is_read_again_from_what_was_acknowledged() -> None:
@@ -235,7 +235,7 @@ def test_a_partition_that_is_released_is_read_again_from_what_was_acknowledged()
             await second.until(lambda: len(second.got) == 3)
             assert second.got == [(moved, offset) for offset in range(7, 10)]
 
-    tell(story)
+    run_story(story)
 
 
 def test_one_that_keeps_records_for_too_long_loses_its_partitions() -> None:
@@ -254,7 +254,7 @@ def test_one_that_keeps_records_for_too_long_loses_its_partitions() -> None:
             await slow.leave()
         assert await stage.committed() == [None, None]
 
-    tell(story)
+    run_story(story)
 
 
 def test_one_that_waits_for_records_is_not_too_slow() -> None:
@@ -267,7 +267,7 @@ def test_one_that_waits_for_records_is_not_too_slow() -> None:
             await client.until(lambda: len(client.got) == 2)
             assert "lost" not in client.news
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_client_that_vanishes_and_a_node_that_dies_release_their_members() -> None:
@@ -295,7 +295,7 @@ def test_a_client_that_vanishes_and_a_node_that_dies_release_their_members() -> 
             await third.until(lambda: len(third.got) == 2)
             assert sorted(third.got) == [(0, 10), (1, 10)]
 
-    tell(story, nodes=3, seeds=2)
+    run_story(story, nodes=3, seeds=2)
 
 
 def test_with_members_of_the_client_library_in_one_group() -> None:
@@ -310,7 +310,7 @@ def test_with_members_of_the_client_library_in_one_group() -> None:
             await stage.nodes.until(lambda: len(reader.got) == 5)
         await stage.shared(reader)
 
-    tell(story)
+    run_story(story)
 
 
 BAD: list[tuple[pb.ConsumeRequest, str, str]] = [
@@ -347,4 +347,4 @@ def test_what_is_refused() -> None:
             with pytest.raises(StreamlogError, match="group 'g2' has no committed offset of t-"):
                 await client.until(lambda: False)
 
-    tell(story)
+    run_story(story)
