@@ -18,7 +18,7 @@ ENABLE_IDEMPOTENCE: Final = Setting(
     doc="Whether batches have sequence numbers, so that a retry neither duplicates nor reorders records.")
 BATCH_SIZE: Final = Setting(
     "batch.size", size_bytes(0, 1 << 30), 16_384,
-    doc="How many bytes of records to one partition are collected in a batch.")
+    doc="The most bytes of a batch, before compression; a larger record has a batch of its own.")
 LINGER_MS: Final = Setting(
     "linger.ms", duration_ms(0, 3_600_000), 5,
     doc="How long a record waits for further records in its batch.")

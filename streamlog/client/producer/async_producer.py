@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, cast
 
 from streamlog.client import settings as client_config
 from streamlog.client.connection.backoff import Backoff
@@ -33,6 +33,14 @@ from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.producer.buffer_memory import BufferMemory
 from streamlog.client.producer.delivery import Delivery
+from streamlog.client.producer.given_records import (
+    GivenHeaders,
+    check_bytes,
+    check_topic,
+    checked_headers,
+    checked_partition,
+    checked_timestamp,
+)
 from streamlog.client.producer.many_records import Columns, Sizes, by_partition, check_types
 from streamlog.client.producer.partitioner import Partitioner, partitioner_of
 from streamlog.client.producer.pending_records import OVERHEAD_BYTES, PendingRecords, PendingSend
@@ -42,6 +50,7 @@ from streamlog.client.producer.producer_batch import (
     PendingRecord,
     ProducerBatch,
     RecordFuture,
+    as_streamlog_error,
 )
 from streamlog.client.producer.producer_rules import ProducerRules
 from streamlog.client.producer.producer_topics import ProducerTopics
@@ -227,20 +236,21 @@ class AsyncProducer(TransactionCommands):
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: Headers = _NO_HEADERS,
+        headers: GivenHeaders = _NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
         """Send one record; its future returns partition and offset. Never waits.
 
-        `headers`: (name, bytes or None) each. `timestamp_ms`: None: now. Raises ThrottledError where the buffer is
-        full, MessageTooLargeError (max.request.size), InvalidRequestError, UnknownTopicOrPartitionError for a partition
-        that the topic does not have, ClientClosedError.
+        `headers`: pairs (name, bytes or None), or a dict. `timestamp_ms`: None: now. Raises ThrottledError where the
+        buffer is full, MessageTooLargeError (max.request.size), InvalidRequestError, UnknownTopicOrPartitionError for a
+        partition that the topic does not have, ClientClosedError, and what a partitioner of one's own raises. Where it
+        raises nothing is taken, and other records are not affected.
         """
         # The hot path: it is inlined, as function calls cost more than the work.
         try:
             table = self._tables[topic]
-        except KeyError:
+        except (KeyError, TypeError):
             return self._send_pending(topic, value, key, headers, partition, timestamp_ms)
         size = RECORD_OVERHEAD
         if value.__class__ is bytes:
@@ -252,18 +262,21 @@ class AsyncProducer(TransactionCommands):
                 raise InvalidRequestError(f"a key must be bytes or None, not {type(key).__name__}", field="key")
             size += len(key)
         if headers:
-            headers = tuple(headers)
+            headers = checked_headers(headers)
             size += len(encode_headers(headers))
+        if timestamp_ms is not None:
+            timestamp_ms = checked_timestamp(timestamp_ms)
         if partition is None and (key is not None or table.asks_without_key):
             partition = table.known.get(key)
             if partition is None:
                 partition = table.choose(key, value)
         if partition is None:
             batch = table.sticky
-        elif 0 <= partition < len(table.open):
+        elif partition.__class__ is int and 0 <= partition < len(table.open):
             batch = table.open[partition]
         else:
-            table.check(partition)
+            partition = table.check(checked_partition(partition))
+            batch = table.open[partition]
         total = batch.size + size
         if total > batch.limit:
             batch = self._next_batch(table, partition, size)
@@ -278,7 +291,7 @@ class AsyncProducer(TransactionCommands):
         elif key is not None:
             batch.begin_keys(index, key)
         if headers or batch.headers is not None:
-            batch.add_headers(index, headers)
+            batch.add_headers(index, cast(Headers, headers))
         if timestamp_ms is None:
             timestamp_ms = self._now_ms or self._read_clock()
         if timestamp_ms != batch.timestamp or batch.timestamps is not None:
@@ -303,6 +316,10 @@ class AsyncProducer(TransactionCommands):
         if keys is not None and len(keys) != len(values):
             raise InvalidRequestError(f"{len(keys)} keys for {len(values)} values: give as many", field="keys")
         check_types(values, keys)
+        if timestamp_ms is not None:
+            timestamp_ms = checked_timestamp(timestamp_ms)
+        if partition is not None:
+            partition = checked_partition(partition)
         table = await self._table(topic)
         if partition is not None:
             table.check(partition)
@@ -429,7 +446,7 @@ class AsyncProducer(TransactionCommands):
         """`flush` raises an error that was raised nowhere else. One is enough."""
         if failed.error is not None:
             if self._transactions is not None:
-                self._transactions.on_failure(failed.error)
+                self._transactions.on_failure(as_streamlog_error(failed.error))
             self._failed = [one for one in self._failed if not one.error_taken]
             if not self._failed:
                 self._failed.append(failed)
@@ -441,15 +458,24 @@ class AsyncProducer(TransactionCommands):
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers,
+        headers: GivenHeaders,
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture:
+        check_topic(topic)
+        check_bytes("value", value)
+        check_bytes("key", key)
+        headers = checked_headers(headers) if headers else _NO_HEADERS
+        encoded = encode_headers(headers)
+        if partition is not None:
+            partition = checked_partition(partition)
+        if timestamp_ms is not None:
+            timestamp_ms = checked_timestamp(timestamp_ms)
         self._check_open()
         if self._transactions is not None:
             self._transactions.check_open()
         record = PendingRecord(self._loop)
-        size = OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        size = OVERHEAD_BYTES + len(value or b"") + len(key or b"") + len(encoded)
         stamp = self._read_clock() if timestamp_ms is None else timestamp_ms
         if self._pending.add(topic, PendingSend(record, value, key, headers, partition, stamp, size)):
             self._post(self._pending.search, topic)
@@ -460,8 +486,10 @@ class AsyncProducer(TransactionCommands):
 
     def _on_known(self, topic: str) -> None:
         self._routing = True
-        self._pending.send_all(topic, partial(self._send_routed, topic))
-        self._routing = False
+        try:
+            self._pending.send_all(topic, partial(self._send_routed, topic))
+        finally:
+            self._routing = False
 
     def _send_routed(self, topic: str, one: PendingSend) -> RecordFuture:
         return self.send(

@@ -86,7 +86,7 @@ class PendingRecords:
             self._buffer.take(-waiting.size)
             try:
                 sent = send(waiting)
-            except StreamlogError as error:
+            except Exception as error:  # noqa: BLE001  also what a partitioner of the user's raises: this record's outcome
                 waiting.record.fail(error)
                 self._on_failure(waiting.record)
             else:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, NoReturn, Protocol, Self
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Offset, TopicPartition
 from streamlog.records import Headers
 from streamlog.records.header import HEADER_SIZE
@@ -244,7 +244,7 @@ class PendingRecord(_Completion):
         self.loop = loop
         self.batch: ProducerBatch | None = None
         self._index = 0
-        self._error: StreamlogError | None = None
+        self._error: Exception | None = None
         self._taken = False
 
     @property
@@ -252,7 +252,7 @@ class PendingRecord(_Completion):
         return self._error is not None or (self.batch is not None and self.batch.done)
 
     @property
-    def error(self) -> StreamlogError | None:
+    def error(self) -> Exception | None:
         return self._error if self.batch is None else self.batch.error
 
     @property
@@ -263,7 +263,8 @@ class PendingRecord(_Completion):
         self.batch, self._index = batch, index
         batch.add_done_callback(self._notify)
 
-    def fail(self, error: StreamlogError) -> None:
+    def fail(self, error: Exception) -> None:
+        """`error`: a StreamlogError, or what the user's partitioner has raised."""
         self._error = error
         self._notify()
 
@@ -271,16 +272,27 @@ class PendingRecord(_Completion):
         if self.batch is not None:
             self.batch.take_error()
         elif self._error is not None:
-            self._taken = True
-            raise self._error.restored(self._error.message, self._error.details) from self._error
+            self._raise(self._error)
 
     def outcome(self, index: int) -> RecordMetadata:
         if self._error is not None:
-            self._taken = True
-            raise self._error.restored(self._error.message, self._error.details) from self._error
+            self._raise(self._error)
         if self.batch is None:
             raise asyncio.InvalidStateError("the record is not acknowledged yet")
         return self.batch.outcome(self._index)
+
+    def _raise(self, error: Exception) -> NoReturn:
+        self._taken = True
+        if isinstance(error, StreamlogError):
+            raise error.restored(error.message, error.details) from error
+        raise error
+
+
+def as_streamlog_error(error: Exception) -> StreamlogError:
+    """What a partitioner raises may be anything."""
+    if isinstance(error, StreamlogError):
+        return error
+    return InvalidRequestError(f"the partitioner raised {type(error).__name__}: {error}", field="partition")
 
 
 class Promise(Protocol):

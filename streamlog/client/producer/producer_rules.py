@@ -17,8 +17,6 @@ from streamlog.config.client_rules import idempotence_denied
 from streamlog.model import Acks
 from streamlog.records import Codec
 
-# Batches that had to wait are merged up to this size: a leader's cost is per batch.
-MERGED_BYTES_MAX: Final = 256 << 10
 _ACKS: Final = {"all": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
 _LEVELS: Final = {
     Codec.GZIP: producing.COMPRESSION_GZIP_LEVEL,
@@ -47,7 +45,7 @@ class ProducerRules(Struct, frozen=True, kw_only=True):
         queue = QueueRules(
             linger_s=config[producing.LINGER_MS] / 1000,
             in_flight_max=in_flight,
-            wire_bytes_max=max(batch_bytes, min(MERGED_BYTES_MAX, request_bytes)),
+            wire_bytes_max=batch_bytes,
             # Idempotence by default is disabled by settings that conflict with it, as in Kafka.
             idempotent=config[producing.ENABLE_IDEMPOTENCE] and idempotence_denied(config) is None,
             transactional=transactional_id is not None,

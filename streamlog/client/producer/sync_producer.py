@@ -18,6 +18,7 @@ from typing import Final, Self, cast
 
 from streamlog.client.connection.sync_loop import LoopThread, blocking, wait_on
 from streamlog.client.producer.async_producer import AsyncProducer
+from streamlog.client.producer.given_records import GivenHeaders
 from streamlog.client.producer.partitioner import Partitioner
 from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, Promise, RecordFuture, RecordMetadata
 from streamlog.client.settings import merged
@@ -102,7 +103,7 @@ class Producer:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: Headers = _NO_HEADERS,
+        headers: GivenHeaders = _NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SentRecord:

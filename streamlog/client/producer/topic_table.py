@@ -62,9 +62,9 @@ class TopicTable:
         """By the partitioner; None: the sticky one. Errors are the partitioner's, and InvalidRequestError."""
         count = len(self.queues)
         partition = self._partitioner.partition(self.topic, key, value, count)
-        if partition is not None and not 0 <= partition < count:
+        if partition is not None and not (isinstance(partition, int) and 0 <= partition < count):
             name = type(self._partitioner).__name__
-            raise InvalidRequestError(f"{name} chose partition {partition} of {count}", field="partition")
+            raise InvalidRequestError(f"{name} chose partition {partition!r} of {count}", field="partition")
         if partition is not None and isinstance(self._partitioner, HashPartitioner):
             if len(self.known) >= KEYS_KNOWN_MAX:
                 self.known.clear()

@@ -1,7 +1,7 @@
 """One record batch as it is sent: the records of several ProducerBatches, of one, or of a piece of one.
 
-Small batches that had to wait are merged; a batch that is too large for the topic is sent in halves. The promises given
-by `send` do not change: each Slice refers to the ProducerBatch of its records.
+Small batches that had to wait are merged, up to batch.size; a batch that is too large for the topic is sent in halves.
+The promises given by `send` do not change: each Slice refers to the ProducerBatch of its records.
 
 With idempotence a batch gets its sequence when it is first sent, and keeps it until the partition starts a new epoch.
 """
