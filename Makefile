@@ -46,7 +46,7 @@ test-random: $(STAMP)  ## the property tests with new random examples, instead o
 test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real processes; half an hour on an otherwise idle machine
 	$(BIN)/python -m pytest -q -m rounds
 
-nemesis: $(STAMP)  ## real processes under faults of network, disk, clock and power: MINUTES=10 SEED=7 NODES=3 LONGEST=25 KINDS= (root)
+nemesis: $(STAMP)  ## real processes under faults of network, disk, clock and power: MINUTES=10 SEED=7 NODES=4 LONGEST=25 KINDS= (root)
 	$(BIN)/python -m tests.nemesis --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) $(if $(LONGEST),--longest $(LONGEST)) $(if $(SLACK),--slack $(SLACK)) $(if $(KINDS),--kinds '$(KINDS)')
 
 test-noise: $(STAMP)  ## tests of real nodes with random delays of disk and network; NOISE=2: twice as long

@@ -63,7 +63,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.nemesis", description="Real processes under faults.")
     parser.add_argument("--minutes", type=float, default=10.0, help="of faults in all (10)")
     parser.add_argument("--seed", type=int, help="of the first round's plan; the next rounds count on from it")
-    parser.add_argument("--nodes", type=int, default=3, choices=range(3, 8), help="3 to 7; the first three vote")
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=4,
+        choices=range(3, 8),
+        help="3 to 7 (4); the first three vote",
+    )
     parser.add_argument(
         "--kinds", default="", help="these faults alone, with commas: " + ", ".join(k.title for k in Kind)
     )

@@ -1,4 +1,5 @@
-"""Operators: topics are made, grown and deleted, leaders elected, replicas moved, configs changed, all the time.
+"""Operators: topics are made, grown and deleted, leaders elected, replicas moved, configs changed, voters added and
+removed (`membership`), all the time.
 
 What they are refused is no matter, unless it is an error that no client should see. A topic's `retention.ms` is a
 register, written repeatedly (`tests.cluster.clients.operators.Tuner`): in the end every node must read what was
@@ -19,6 +20,7 @@ from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId
 from tests.cluster.clients.operators import SETTING, Mover, Tuner
 
+from .membership import Membership
 from .nodes import Nodes
 from .workload import KEYED, PAIR, PLAIN, TOPICS
 
@@ -40,6 +42,7 @@ class Administration:
         wrong: Callable[[str, str], None],
     ) -> None:
         self.done: Counter[str] = Counter()
+        self.membership = Membership(nodes, seed=seed, now=now, note=note, wrong=wrong)
         self._nodes = nodes
         self._rng = random.Random(f"nemesis/{seed}/administration")
         self._now = now
@@ -57,6 +60,7 @@ class Administration:
         self._tuner = Tuner(await self._admin(), PLAIN.name, self._rng, self._now)
         self._mover = Mover(await self._admin(), (PLAIN, PAIR, KEYED), ids, self._rng)
         works: list[Coroutine[Any, Any, None]] = [self._tuner.run(), self._mover.run(), self._run(await self._admin())]
+        works.append(self.membership.run(await self._admin()))
         self._tasks = [asyncio.create_task(work) for work in works]
 
     async def _admin(self) -> AsyncAdmin:
@@ -114,6 +118,7 @@ class Administration:
         for operator in (self._tuner, self._mover):
             if operator is not None:
                 operator.stopping = True
+        self.membership.stopping = True
         if self._tasks:
             _, pending = await asyncio.wait(self._tasks, timeout=within_s)
             for task in pending:
@@ -125,8 +130,10 @@ class Administration:
         if self._mover is not None:
             self.done["move"] = self._mover.moves
 
-    async def check(self) -> None:
-        """I12."""
+    async def check(self, within_s: float) -> None:
+        """I12, and the voters."""
+        await self.membership.check(within_s)
+        self.done.update(self.membership.done)
         if self._tuner is None:
             return
         read = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.daemon.free_ports import HOST, free_ports
+from streamlog.node.quorum_member import DIRECTORY
 
 from .disks import Disk
 from .machine import Needs, Tools
@@ -27,6 +29,10 @@ STOP_S: Final = 60.0
 PORT: Final = 9092
 """In namespaces of their own."""
 ROOT: Final = Path(__file__).parents[2]
+VOTERS: Final = 3
+"""The first ones. All others observe."""
+SPARE: Final = 4
+"""It observes, and names itself a voter in its settings, so that it can be added."""
 SETTINGS: Final[Mapping[str, str]] = {
     "log.segment.bytes": str(1 << 20),
     "offsets.topic.num.partitions": "6",
@@ -127,6 +133,25 @@ class Node:
         text = self.log.read_text(errors="replace")
         return self.status == -signal.SIGTERM and "listens on" not in text.rpartition("---- start")[2]
 
+    def log_size(self) -> int:
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def log_after(self, position: int) -> str:
+        """What it has logged behind a position of the file."""
+        with self.log.open("rb") as log:
+            log.seek(position)
+            return log.read().decode(errors="replace")
+
+    def lose_metadata(self) -> bool:
+        """Remove its metadata directory, durably; False where the disk refuses. It must not run."""
+        directory = self.data / DIRECTORY
+        try:
+            shutil.rmtree(directory)
+        except OSError:
+            return not directory.exists()
+        subprocess.run(["sync", "-f", str(self.data)], check=True)
+        return True
+
     def last_log_line(self, lines: int = 3) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return " | ".join(line.strip() for line in text.splitlines()[-lines:])
@@ -148,6 +173,7 @@ class Nodes:
     ) -> None:
         self.network = Network(tools.switch, count) if tools.switch is not None else None
         self.all: list[Node] = []
+        self.voters_change = asyncio.Lock()  # held while a voter is added, removed, or without its vote
         try:
             self._make(folder, count, tools, lacking, port, settings or {}, environment or {})
         except BaseException:
@@ -185,7 +211,9 @@ class Nodes:
                 "node.id": str(node_id),
                 "listeners": f"PLAINTEXT://{node.address}",
                 "allow.plaintext.public.listeners": "true",
-                "controller.quorum.voters": ",".join(f"{one}@{addresses[one]}" for one in list(ids)[:3]),
+                "controller.quorum.voters": ",".join(
+                    f"{one}@{addresses[one]}" for one in ids if one <= VOTERS or one == node_id == SPARE
+                ),
                 "log.dirs": str(node.data),
                 **SETTINGS,
                 **settings,

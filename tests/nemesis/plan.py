@@ -28,6 +28,11 @@ class Kind(enum.Enum):
     STUTTER = "stutter", Needs.NOTHING, "SIGSTOP and SIGCONT in turn, a tenth of a second each: a CPU that others use"
     RESTART = "restart", Needs.NOTHING, "SIGTERM: a stop in good order; started again afterwards"
     ROLLING = "rolling restart", Needs.NOTHING, "every node in turn, stopped in good order and started again"
+    LOST_VOTE = (
+        "lost vote",
+        Needs.NOTHING,
+        "kill -9 and its metadata directory is gone; started again, its vote restored",
+    )
     CUT = "cut", Needs.NETWORK, "target and other are cut off from each other; all others reach both"
     CUT_IN = "cut in", Needs.NETWORK, "frames from the other one to the target are dropped"
     CUT_OUT = "cut out", Needs.NETWORK, "frames from the target to the other one are dropped"

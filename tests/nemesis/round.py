@@ -33,6 +33,7 @@ from .administration import Administration
 from .findings import ErrorsLogged, Findings
 from .flow import Flow
 from .machine import Needs, Tools
+from .membership import restores_votes, two_leaders
 from .nodes import Nodes
 from .observer import Observer, Seen
 from .plan import Event
@@ -50,7 +51,7 @@ CALM_S: Final = 2.0
 class Settings(Struct, frozen=True, kw_only=True):
     seed: int
     seconds: float  # of faults
-    nodes: int = 3
+    nodes: int = 4
     port: int = 0  # the first one, where nodes have no network of their own; 0: where there is room
     slack: float = 2.0
     plan: Sequence[Event]
@@ -111,6 +112,7 @@ class Round:
                 self._tools,
                 settings.lacking,
                 port=settings.port,
+                settings={"controller.quorum.voter.restore.enable": str(restores_votes(settings.seed)).lower()},
                 environment=settings.environment,
             )
             stack.callback(nodes.close)
@@ -127,6 +129,8 @@ class Round:
                 wrong=wrong,
                 say=self._say,
                 slack=settings.slack,
+                is_voter=administration.membership.is_voter,
+                until_votes=administration.membership.until_votes,
             )
             result = Result(
                 seed=settings.seed,
@@ -234,7 +238,7 @@ class Round:
             self.final_readers = await workload.read_all(ends, within_s)
             await workload.group_reads_all(ends, within_s)
             await workload.check_transactions(within_s)
-            await administration.check()
+            await administration.check(within_s)
         except StreamlogError as error:
             wrong("quiet", f"a healthy cluster answers {error!r}")
         return marks
@@ -253,6 +257,8 @@ class Round:
             replicas += await evidence.read_replicas(node, marks, wrong)
             for line in evidence.bad_lines(node):
                 wrong("log", line)
+        for what in two_leaders(node.log_after(0) for node in nodes.all):
+            wrong("I13", what)
         self._check_all_there(history, marks, replicas)
         compacted = frozenset({KEYED.name})
         plain = [replica for replica in replicas if replica.partition.topic != DERIVED.name]

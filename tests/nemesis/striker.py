@@ -63,7 +63,11 @@ class Striker:
         wrong: Callable[[str, str], None],
         say: Callable[[str], None],
         slack: float,
+        is_voter: Callable[[Node], Awaitable[bool | None]],
+        until_votes: Callable[[Node, int], Awaitable[None]],
     ) -> None:
+        self._is_voter = is_voter
+        self._until_votes = until_votes
         self.struck: list[Struck] = []
         self.came: list[Came] = []
         self._nodes = nodes
@@ -147,6 +151,8 @@ class Striker:
                     await asyncio.sleep(STUTTER_S)
                     node.signal(signal.SIGCONT)
                     await asyncio.sleep(STUTTER_S)
+            case Kind.LOST_VOTE:
+                await self._lose_vote(node, lasts)
             case Kind.RESTART:
                 await self._restart(node, lasts)
             case Kind.ROLLING:
@@ -167,6 +173,19 @@ class Striker:
         await asyncio.sleep(lasts)
         for node in nodes:
             await self.bring_up(node)
+
+    async def _lose_vote(self, node: Node, lasts: float) -> None:
+        """One at a time, and none while voters are added or removed. The next fault waits until it votes again."""
+        async with self._nodes.voters_change:
+            voted = await self._is_voter(node)
+            position = node.log_size()
+            async with node.busy:
+                await node.kill()
+                lost = voted is not None and node.lose_metadata()
+            await asyncio.sleep(lasts)
+            await self.bring_up(node)
+            if voted and lost:
+                await self._until_votes(node, position)
 
     async def _kill(self, node: Node, *, power: bool) -> None:
         async with node.busy:
