@@ -1,6 +1,6 @@
 """The leader epochs of a partition: which epoch appended from which offset on (SEMANTICS 2, KIP-101).
 
-    entries rise strictly in epoch, and never fall in start offset
+    entries rise strictly in epoch and in start offset: an epoch that wrote nothing ends with the next one's start
     end_offset_for(latest) = log end;  end_offset_for(older) = start of the next larger epoch
 
 Owned by the log. The table is kept in memory; `leader-epoch-checkpoint` holds it for the next start. The file is
@@ -24,8 +24,10 @@ class LeaderEpochs:
     __slots__ = ("_entries", "dirty")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        self._entries = list(entries)
-        self.dirty = False  # differs from the file
+        self._entries: list[EpochEntry] = []
+        for epoch, start_offset in entries:
+            self.assign(epoch, start_offset)
+        self.dirty = False  # differs from the file, in what it says of a record
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -39,11 +41,16 @@ class LeaderEpochs:
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Note that `epoch` appends from `start_offset` on. The same or an older epoch changes nothing: the log
         checks that epochs do not fall.
+
+        It replaces an epoch that was to start there: that wrote nothing, and only the replica that led it noted it.
+        Replicas with the same records have the same table (I8).
         """
         if self._entries and epoch <= self._entries[-1].epoch:
             return
         if self._entries and start_offset < self._entries[-1].start_offset:
             raise InvariantError(f"epoch {epoch} would start at {start_offset}, before {self._entries[-1]}")
+        if self._entries and start_offset == self._entries[-1].start_offset:
+            self._entries.pop()
         self._entries.append(EpochEntry(epoch, start_offset))
         self.dirty = True
 

@@ -104,6 +104,7 @@ class Recovery:
         self._gaps_allowed = gaps_allowed
         self._expected = segments[first].base_offset
         self._epoch = epochs.latest
+        self._is_at_first = first == 0 and recovery_point < segments[0].base_offset
         self._unsure: dict[Segment, int] = {}  # position from which on a segment may not have been synced
         self.producers_stale = False
 
@@ -157,6 +158,9 @@ class Recovery:
         jump: tuple[int, Offset] | None = None  # last batch after a gap: its position, the expected offset
         try:
             async for batches in scan_file(segment.file, 0, file_size, check_crc=True):
+                if self._is_at_first:
+                    self._is_at_first = False
+                    self._check_table(batches[0][1])
                 self._note_unsure(segment, batches)
                 for position, header in batches[self._follow_plain(segment, batches) :]:
                     if jump is not None and jump[1] <= header.base_offset < self._expected:
@@ -168,6 +172,15 @@ class Recovery:
         except CorruptMessageError as e:
             return e
         return None
+
+    def _check_table(self, first: BatchHeader) -> None:
+        """Forget a table of another log. One that was restarted (`Log.restart_at`) has the table of the log before it
+        on disk until the next checkpoint, which also raises the recovery point. By that table, the records that were
+        appended since could be of an older epoch than those before them, and would be taken for corrupt.
+        """
+        if first.base_offset == self._expected and first.leader_epoch < self._epochs.latest:
+            self._epochs.clear()
+            self._epoch = self._epochs.latest
 
     def _note_unsure(self, segment: Segment, batches: list[Scanned]) -> None:
         """Looks at each batch: the offset of a torn one proves nothing about those before it."""

@@ -24,6 +24,8 @@ from streamlog.records import TimestampType, read_header, validate
 from streamlog.records.decode import decode_batch, iter_batches
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
+from streamlog.storage.files.checkpoints import EpochEntry
+from streamlog.storage.log.epochs import LeaderEpochs
 from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, PARTITION, Rig
@@ -370,6 +372,52 @@ def test_an_epoch_in_which_nothing_was_written_is_forgotten_by_who_follows_again
     rig.sync()
     rig.power_cut()
     assert [tuple(entry) for entry in rig.log.epochs.entries] == [(0, 0), (2, 2)]
+
+
+def test_replicas_with_the_same_records_have_the_same_table_of_epochs() -> None:
+    """One led epoch 1 for a moment and wrote nothing; another leads epoch 2 from the same offset on."""
+
+    def table(rig: Rig) -> list[tuple[int, int]]:
+        return [(entry.epoch, entry.start_offset) for entry in rig.log.epochs.entries]
+
+    led, follows = Rig(Machine(1)), Rig(Machine(2))
+    for rig in (led, follows):
+        rig.append(b"a")
+    follows.do(lambda: follows.log.assign_epoch(LeaderEpoch(1)))
+    led.do(lambda: led.log.assign_epoch(LeaderEpoch(2)))
+    led.append(b"b", epoch=2)
+    copied = led.read(1)
+    follows.do(lambda: follows.log.append_as_follower(copied))
+    assert follows.read(0) == led.read(0)
+    assert table(follows) == table(led) == [(0, 0), (2, 1)]
+    for rig in (led, follows):
+        rig.stop()
+        rig.start()
+    assert table(follows) == table(led) == [(0, 0), (2, 1)]
+
+
+def test_a_table_of_an_earlier_release_is_read_without_epochs_that_wrote_nothing() -> None:
+    table = LeaderEpochs([EpochEntry(LeaderEpoch(e), Offset(o)) for e, o in ((0, 0), (1, 5), (2, 5), (4, 7))])
+    assert [tuple(entry) for entry in table.entries] == [(0, 0), (2, 5), (4, 7)]
+
+
+def test_records_of_a_restarted_log_are_kept_whatever_the_earlier_table_says(rig: Rig) -> None:
+    """After an unclean election a follower copies a log from its start, with records of an older epoch than the one
+    that it led itself. It stops before the next checkpoint: the table on disk is that of its earlier log.
+    """
+    rig.append(b"a")
+    rig.append(b"of a history that lost", epoch=9)
+    rig.machine.run(rig.directory.checkpoint())
+    rig.machine.run(rig.log.restart_at(Offset(200)))
+    for offset, epoch in ((200, 5), (201, 5), (202, 10)):
+        data = batch([b"%d" % offset], base_offset=offset, epoch=epoch)
+        rig.do(partial(rig.log.append_as_follower, data))
+    rig.sync()
+    for fail in (rig.crash, rig.power_cut, rig.crash):
+        fail()
+        assert rig.values() == [(200, b"200"), (201, b"201"), (202, b"202")]
+        assert [tuple(entry) for entry in rig.log.epochs.entries] == [(5, 200), (10, 202)]
+    assert "torn_tail_cut" not in [event for event, _ in rig.events]
 
 
 def test_unsynced_bytes_are_bounded() -> None:
