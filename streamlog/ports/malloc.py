@@ -33,6 +33,9 @@ def keep_large_blocks() -> bool:
 
 INTERVAL_S: Final = 10.0
 GROWTH_BYTES: Final = 16 << 20
+RETRY_CHECKS: Final = 6
+"""After a minute a trim is tried again. Its pause doubles while that returns little, up to RETRY_CHECKS_MAX."""
+RETRY_CHECKS_MAX: Final = 60
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -47,14 +50,20 @@ def resident_bytes() -> int:
 
 
 class HeapTrimmer:
-    """`run` it in a process that keeps large blocks. It trims only once the process has stopped growing: memory that is
-    used and freed all the time is better kept. Trimming takes milliseconds, in another thread.
+    """`run` it in a process that keeps large blocks. It trims only while the process does not grow: memory that is used
+    and freed all the time is better kept. Trimming takes milliseconds, in another thread.
+
+    It trims once the process has grown since the last trim; and again, now and then, while the process is larger than
+    it has been: what was in use at the last trim may be free by now, and does not show in the size of the process.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._least_bytes = resident_bytes()  # after the last trim
+        self._after_bytes = resident_bytes()  # the last trim
+        self._least_bytes = self._after_bytes  # after any trim
         self._before_bytes = 0  # at the last check
+        self._checks = 0  # since the last trim
+        self._retry_checks = RETRY_CHECKS
 
     async def run(self) -> None:
         while True:
@@ -65,8 +74,18 @@ class HeapTrimmer:
 
     def is_due(self, now_bytes: int) -> bool:
         before, self._before_bytes = self._before_bytes, now_bytes
-        return before >= now_bytes > self._least_bytes + GROWTH_BYTES
+        self._checks += 1
+        if now_bytes > before:
+            return False
+        if now_bytes > self._after_bytes + GROWTH_BYTES:
+            self._retry_checks = RETRY_CHECKS
+            return True
+        return self._checks >= self._retry_checks and now_bytes > self._least_bytes + GROWTH_BYTES
 
     def trimmed(self, now_bytes: int) -> None:
+        returned_little = now_bytes > self._before_bytes - GROWTH_BYTES
+        self._retry_checks = min(2 * self._retry_checks, RETRY_CHECKS_MAX) if returned_little else RETRY_CHECKS
         self.count += 1
-        self._least_bytes = now_bytes
+        self._checks = 0
+        self._after_bytes = now_bytes
+        self._least_bytes = min(self._least_bytes, now_bytes)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from streamlog.ports.malloc import HeapTrimmer
+from streamlog.ports.malloc import RETRY_CHECKS, HeapTrimmer
 
 PROGRAM = """
 import ctypes, sys
@@ -60,3 +60,21 @@ def test_it_is_given_back_when_the_process_has_grown_and_grows_no_more() -> None
     assert [giving.is_due(size << 20) for size in sizes] == [False, False, False, True, True]
     giving.trimmed(180 << 20)
     assert not giving.is_due(185 << 20)
+
+
+def test_what_was_in_use_at_the_last_trim_is_given_back_later() -> None:
+    """The size of the process does not show that a crowd of readers has left: it is tried, ever more rarely in vain."""
+    giving = HeapTrimmer()
+    giving._least_bytes = 100 << 20
+    giving._after_bytes = 100 << 20
+
+    def checks_until_due(size: int) -> int:
+        return next(count for count in range(1, 200) if giving.is_due(size << 20))
+
+    assert checks_until_due(250) == 2  # while the crowd is there
+    giving.trimmed(245 << 20)
+    assert checks_until_due(245) == 2 * RETRY_CHECKS  # it returned little
+    giving.trimmed(245 << 20)
+    assert checks_until_due(245) == 4 * RETRY_CHECKS
+    giving.trimmed(110 << 20)  # the crowd has left
+    assert not any(giving.is_due(115 << 20) for _ in range(100))
