@@ -138,8 +138,13 @@ class ActiveController:
             await asyncio.sleep(RETRY_S)
 
     def _is_still(self, leadership: Leadership) -> bool:
-        """Checked before each controller term: a cancellation that coincides with an error is lost in a task group."""
-        now = self._quorum.leadership()
+        """Checked before each controller term: a cancellation that coincides with an error is lost in a task group.
+        False once the quorum has stopped.
+        """
+        try:
+            now = self._quorum.leadership()
+        except QuorumUnavailableError:
+            return False
         return now.is_ready and now.term == leadership.term
 
     async def _run_term(self, term: ControllerTerm) -> None:

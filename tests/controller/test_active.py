@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from streamlog.controller.active import ActiveController
+from streamlog.errors import QuorumUnavailableError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftTerm
@@ -49,6 +50,20 @@ class ChangingQuorum(LineQuorum):
             yield await self._news.get()
 
 
+def controller(quorum: LineQuorum, loop: SimLoop) -> ActiveController:
+    return ActiveController(
+        SELF,
+        CLUSTER,
+        quorum=cast(Quorum, quorum),  # the part of it that a controller uses
+        view=quorum.view,
+        configs=NodeConfigs({"node.id": "1"}, SELF, quorum.view),
+        network=cast(Network, None),  # no node is suspected
+        random=random.Random(1),
+        clock=SimClock(loop),
+        probe=lambda event, /, **fields: None,
+    )
+
+
 def controllers_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
     """Whom the view names as the controller after each of these, one a term."""
     seen = []
@@ -56,17 +71,7 @@ def controllers_after(*leaders: BrokerId | None) -> list[BrokerId | None]:
     async def main(loop: SimLoop) -> None:
         view = MetadataView()
         quorum = ChangingQuorum(view)
-        active = ActiveController(
-            SELF,
-            CLUSTER,
-            quorum=cast(Quorum, quorum),  # the part of it that a controller uses
-            view=view,
-            configs=NodeConfigs({"node.id": "1"}, SELF, view),
-            network=cast(Network, None),  # no node is suspected
-            random=random.Random(1),
-            clock=SimClock(loop),
-            probe=lambda event, /, **fields: None,
-        )
+        active = controller(quorum, loop)
         running = asyncio.create_task(active.run())
         for term, leader in enumerate(leaders, 1):
             await quorum.notify(leader, term)
@@ -87,3 +92,42 @@ def test_it_names_whoever_leads() -> None:
 def test_a_leader_that_was_paused_names_its_successor() -> None:
     """It hears of the other one first, and of its own end only by that (kill rounds: nobody, until the next change)."""
     assert controllers_after(SELF, OTHER) == [SELF, OTHER]
+
+
+class StoppingQuorum(ChangingQuorum):
+    """Stops in one step, as RaftNode: commands in flight end, watchers end, and nothing is answered any more."""
+
+    def __init__(self, view: MetadataView) -> None:
+        super().__init__(view)
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.lose()
+
+    def leadership(self) -> Leadership:
+        if self._stopped.is_set():
+            raise QuorumUnavailableError("this node's quorum member is not running")
+        return super().leadership()
+
+    async def watch_leadership(self) -> AsyncIterator[Leadership]:
+        yield await self._news.get()
+        await self._stopped.wait()
+
+
+def test_a_quorum_that_stops_while_it_leads_ends_the_controller() -> None:
+    """A command in flight ends with an error in the step in which the controller is cancelled: the task group keeps the
+    error and forgets the cancellation. The controller then asked who leads, and its node ended with status 1.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        quorum = StoppingQuorum(MetadataView())
+        quorum.held = True  # the controller waits for its first command
+        running = asyncio.create_task(controller(quorum, loop).run())
+        await quorum.notify(SELF, 1)
+        assert quorum.in_flight
+        quorum.stop()
+        async with asyncio.timeout(10):
+            await running
+
+    run(main)
