@@ -90,7 +90,11 @@ class Disk:
                     return
 
     def free(self) -> None:
-        (self.mountpoint / _BALLAST).unlink(missing_ok=True)
+        """Durably: a power cut must not bring the file back."""
+        ballast = self.mountpoint / _BALLAST
+        if ballast.exists():
+            ballast.unlink()
+            _run("sync", "-f", str(self.mountpoint))
 
 
 def _run(*command: str) -> None:

@@ -50,7 +50,8 @@ class Node:
         self.disk = disk
         self.shim = shim
         self.wanted = False
-        self.excused = False  # a fault of its disk has struck since its start
+        self.excused = False  # a fault of its disk has struck since its start, or holds
+        self.disk_faults = 0  # that hold now
         self.starts = 0
         self.busy = asyncio.Lock()  # held while it is stopped, its disk changed, or started
         self._inside: list[str] = []
@@ -84,7 +85,7 @@ class Node:
         if self.pid is not None:
             return
         self.starts += 1
-        self.excused = False
+        self.excused = self.disk_faults > 0
         command = [*self._inside, sys.executable, "-m", "streamlog.daemon.main", str(self.properties)]
         with self.log.open("ab") as log:
             log.write(f"---- start {self.starts} at {time.strftime('%H:%M:%S')}\n".encode())

@@ -110,12 +110,15 @@ class Striker:
             event=event.number, fault=fault, target=0 if fault.kind in WHOLE else target.node_id, begin=self._now()
         )
         self.struck.append(struck)
-        if fault.kind in MAY_STOP:
-            for node in self._nodes.all if fault.kind in WHOLE else [target]:
-                node.excused = True
+        broken = [] if fault.kind not in MAY_STOP else self._nodes.all if fault.kind in WHOLE else [target]
+        for node in broken:
+            node.excused = True
+            node.disk_faults += 1
         try:
             await self._strike(fault, target)
         finally:
+            for node in broken:
+                node.disk_faults -= 1
             struck.end = self._now()
 
     def _target(self, fault: Fault) -> Node:
