@@ -26,6 +26,7 @@ RESTRICTED = {
         "api/pb",
         "api/reflection.py",
         "api/service.py",
+        "console/decoding.py",  # messages of a user's schema
     },
     "grpc_health": {"api/health.py"},
     "grpc_reflection": {"api/reflection.py"},
@@ -35,6 +36,7 @@ RESTRICTED = {
     "prometheus_client": {"daemon/http"},
     "uvicorn": {"console", "daemon/http"},
     "nicegui": {"console"},
+    "fastavro": {"console/decoding.py"},
     "sqlalchemy": {"console/history.py"},
     "fastapi": {"console/server.py"},
     "uvloop": {"ports/system.py"},

@@ -1,8 +1,11 @@
-"""Reads records for a page: bounded in number, bytes and time."""
+"""Reads records for a page: bounded in number, bytes and time. `RecordTail` follows the ends of a topic's partitions.
+
+What the page's user may not see is hidden or masked before a filter looks at it.
+"""
 
 from __future__ import annotations
 
-import json
+import heapq
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -20,18 +23,41 @@ from streamlog.model import PartitionId, TopicPartition
 RECORDS_MAX: Final = 1_000
 SCANNED_MAX: Final = 200_000
 """Maximum number of records that a search reads."""
+KEPT_BYTES_MAX: Final = 32 << 20
 SECONDS_MAX: Final = 10.0
-VALUE_SHOWN_BYTES: Final = 16 << 10
-"""Of one key or value; the rest is cut off, and the page says so."""
+NEWEST: Final = "newest"
+
+
+class RecordFilter(Struct, frozen=True, kw_only=True):
+    """Each one that is given must be contained. `header`: NAME, or NAME=TEXT."""
+
+    text: str = ""  # in key, value or a header
+    key: str = ""
+    header: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.key or self.header)
+
+    def matches(self, record: ConsumerRecord) -> bool:
+        if self.key and self.key.encode() not in (record.key or b""):
+            return False
+        if self.header and not self._in_header(record):
+            return False
+        return not self.text or _contains(record, self.text.encode())
+
+    def _in_header(self, record: ConsumerRecord) -> bool:
+        name, _, text = self.header.partition("=")
+        wanted = text.encode()
+        return any(name == one and wanted in (value or b"") for one, value in record.headers)
 
 
 class BrowseRequest(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int | None = None  # None: all
-    start: str = "newest"  # newest, beginning, offset, time
+    start: str = NEWEST  # newest, beginning, offset, time
     offset: int = 0  # for `offset`
     timestamp_ms: int = 0  # for `time`
-    containing: str = ""  # in key, value or a header, as text
+    filter: RecordFilter = RecordFilter()
     limit: int = 50
 
 
@@ -42,22 +68,13 @@ class BrowseResult(Struct, frozen=True):
 
 
 async def browse(admin: AsyncAdmin, settings: Mapping[str, object], question: BrowseRequest) -> BrowseResult:
-    """StreamlogError. Records by partition and offset; with `newest` the last ones of each partition. What the
-    current user may not see is hidden or masked before the search looks for it.
-    """
+    """StreamlogError. Records by partition and offset; with `newest` the last ones of all, the newest first."""
     protection = protection_of(question.topic)
     if not 1 <= question.limit <= RECORDS_MAX:
         raise InvalidRequestError(
             f"The number of records must be in 1..{RECORDS_MAX}.", field="limit", limit=RECORDS_MAX
         )
-    described = await admin.describe_topic(question.topic)
-    wanted = [
-        TopicPartition(question.topic, one.partition)
-        for one in described.partitions
-        if question.partition is None or one.partition == question.partition
-    ]
-    if not wanted:
-        raise InvalidRequestError(f"Topic {question.topic} has no partition {question.partition}.", field="partition")
+    wanted = await partitions_of(admin, question.topic, question.partition)
     ends = {at: found.offset for at, found in (await admin.list_offsets(dict.fromkeys(wanted, Bound.LATEST))).items()}
     starts = await _starts(admin, question, wanted, ends)
     reading = {at: start for at, start in starts.items() if start < ends[at]}
@@ -65,7 +82,21 @@ async def browse(admin: AsyncAdmin, settings: Mapping[str, object], question: Br
         return BrowseResult((), 0, complete=True)
     async with AsyncConsumer({**settings, "check.crcs": "true"}) as consumer:
         await consumer.assign(reading)
-        return await _read(consumer, question, {at: ends[at] for at in reading}, protection)
+        kept = _Newest(question.limit) if question.start == NEWEST else _First(question.limit)
+        return await _read(consumer, question.filter, kept, {at: ends[at] for at in reading}, protection)
+
+
+async def partitions_of(admin: AsyncAdmin, topic: str, partition: int | None) -> list[TopicPartition]:
+    """StreamlogError. At least one."""
+    described = await admin.describe_topic(topic)
+    wanted = [
+        TopicPartition(topic, one.partition)
+        for one in described.partitions
+        if partition is None or one.partition == partition
+    ]
+    if not wanted:
+        raise InvalidRequestError(f"Topic {topic} has no partition {partition}.", field="partition")
+    return wanted
 
 
 async def _starts(
@@ -83,42 +114,104 @@ async def _starts(
                 at: ends[at] if one.offset < 0 else one.offset for at, one in (await admin.list_offsets(places)).items()
             }
         case _:
-            each = question.limit if not question.containing else SCANNED_MAX // len(wanted)
+            each = SCANNED_MAX // len(wanted) if question.filter else question.limit
             return {at: max(earliest[at], ends[at] - each) for at in wanted}
 
 
+class _First:
+    """The first records that were read."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._records: list[ConsumerRecord] = []
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self._records) >= self._limit or self._bytes >= KEPT_BYTES_MAX
+
+    def add(self, record: ConsumerRecord) -> None:
+        if not self.full:
+            self._records.append(record)
+            self._bytes += size_of(record)
+
+    def records(self) -> Sequence[ConsumerRecord]:
+        return sorted(self._records, key=lambda one: (one.partition, one.offset))
+
+
+class _Newest:
+    """The newest ones of all that were read: a heap with the oldest of them on top."""
+
+    full = False
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._heap: list[tuple[int, int, int, ConsumerRecord]] = []
+        self._bytes = 0
+
+    def add(self, record: ConsumerRecord) -> None:
+        heapq.heappush(self._heap, (record.timestamp_ms, record.offset, -record.partition, record))
+        self._bytes += size_of(record)
+        while len(self._heap) > self._limit or (self._bytes > KEPT_BYTES_MAX and len(self._heap) > 1):
+            self._bytes -= size_of(heapq.heappop(self._heap)[-1])
+
+    def records(self) -> Sequence[ConsumerRecord]:
+        return [one[-1] for one in sorted(self._heap, key=lambda one: one[:3], reverse=True)]
+
+
 async def _read(
-    consumer: AsyncConsumer, question: BrowseRequest, ends: Mapping[TopicPartition, int], protection: Protection
+    consumer: AsyncConsumer,
+    wanted: RecordFilter,
+    kept: _First | _Newest,
+    ends: Mapping[TopicPartition, int],
+    protection: Protection,
 ) -> BrowseResult:
-    needle = question.containing.encode()
-    kept: list[ConsumerRecord] = []
     scanned, deadline = 0, time.monotonic() + SECONDS_MAX
     open_ends = dict(ends)
-    newest = question.start == "newest"
-    while open_ends and scanned < SCANNED_MAX and (left_s := deadline - time.monotonic()) > 0:
-        if len(kept) >= question.limit and not newest:
-            return _found(kept, question, scanned, complete=False)
+    while open_ends and not kept.full and scanned < SCANNED_MAX and (left_s := deadline - time.monotonic()) > 0:
         for record in await consumer.poll(timeout_s=min(left_s, 0.5)):
             at = TopicPartition(record.topic, PartitionId(record.partition))
             if at not in open_ends or record.offset >= ends[at]:
                 open_ends.pop(at, None)
                 continue
             scanned += 1
-            shown_record = protection.record(record)
-            if not needle or _contains(shown_record, needle):
-                kept.append(shown_record)
+            shown = protection.record(record)
+            if wanted.matches(shown):
+                kept.add(shown)
         for at in list(open_ends):
             if await consumer.position(at) >= ends[at]:
                 del open_ends[at]
-    return _found(kept, question, scanned, complete=not open_ends)
+    return BrowseResult(kept.records(), scanned, complete=not open_ends and not kept.full)
 
 
-def _found(kept: Sequence[ConsumerRecord], question: BrowseRequest, scanned: int, *, complete: bool) -> BrowseResult:
-    if question.start == "newest":
-        newest_first = sorted(kept, key=lambda one: (-one.timestamp_ms, -one.offset))[: question.limit]
-        return BrowseResult(newest_first, scanned, complete)
-    rows = sorted(kept, key=lambda one: (one.partition, one.offset))[: question.limit]
-    return BrowseResult(rows, scanned, complete and len(kept) <= question.limit)
+class RecordTail:
+    """Records as they are written, from now on. `read` checks at each call what its user may see."""
+
+    def __init__(self, settings: Mapping[str, object], topic: str, wanted: RecordFilter) -> None:
+        self._consumer = AsyncConsumer(dict(settings))
+        self._topic, self._wanted = topic, wanted
+
+    async def start(self, admin: AsyncAdmin, partition: int | None) -> None:
+        """StreamlogError."""
+        protection_of(self._topic)
+        partitions = await partitions_of(admin, self._topic, partition)
+        ends = await admin.list_offsets(dict.fromkeys(partitions, Bound.LATEST))
+        await self._consumer.start()
+        await self._consumer.assign({at: one.offset for at, one in ends.items()})
+
+    async def read(self, records_max: int, timeout_s: float) -> list[ConsumerRecord]:
+        """StreamlogError. Waits until there are some, or for `timeout_s`."""
+        protection = protection_of(self._topic)
+        read = map(protection.record, await self._consumer.poll(records_max, timeout_s=timeout_s))
+        return [record for record in read if self._wanted.matches(record)]
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
+def size_of(record: ConsumerRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _contains(record: ConsumerRecord, needle: bytes) -> bool:
@@ -127,41 +220,3 @@ def _contains(record: ConsumerRecord, needle: bytes) -> bool:
     return any(
         needle in name.encode(errors="surrogateescape") or needle in (value or b"") for name, value in record.headers
     )
-
-
-def shown(data: bytes | None, how: str) -> str:
-    """As text for a page. `how`: text, json, hex; invalid JSON is shown as text. None: null."""
-    if data is None:
-        return "null"
-    cut = len(data) > VALUE_SHOWN_BYTES
-    head = data[:VALUE_SHOWN_BYTES]
-    if how == "hex":
-        text = head.hex(" ")
-    elif how == "json" and not cut:
-        try:
-            text = json.dumps(json.loads(head), ensure_ascii=False, indent=2)
-        except ValueError:
-            text = head.decode(errors="backslashreplace")
-    else:
-        text = head.decode(errors="backslashreplace")
-    return f"{text} ... ({len(data):,} bytes in total)" if cut else text
-
-
-def as_json_line(record: ConsumerRecord) -> str:
-    """For a download: a key or value that is not UTF-8 is in hexadecimal, as `key_hex` or `value_hex`."""
-    document: dict[str, object] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "headers": [
-            [name, None if value is None else value.decode(errors="backslashreplace")] for name, value in record.headers
-        ],
-    }
-    for name, data in (("key", record.key), ("value", record.value)):
-        try:
-            document[name] = None if data is None else data.decode()
-        except UnicodeDecodeError:
-            assert data is not None
-            document[f"{name}_hex"] = data.hex()
-    return json.dumps(document, ensure_ascii=False)

@@ -52,7 +52,7 @@ def chart_options(title: str, lines: Mapping[str, Sequence[Point]], unit: str, s
         "backgroundColor": "transparent",
         "tooltip": {"trigger": "axis"},
         "legend": {"show": len(lines) > 1, "bottom": 0, "type": "scroll", "textStyle": grey},
-        "grid": {"left": 64, "right": 16, "top": 40, "bottom": 48},
+        "grid": {"left": 64, "right": 16, "top": 52, "bottom": 48},
         "xAxis": {
             "type": "time",
             "min": now_ms - span_s * 1000,

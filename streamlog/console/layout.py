@@ -25,7 +25,9 @@ NAVIGATION: Final = (
     ("/topics", "Topics", "view_list"),
     ("/records", "Records", "article"),
     ("/groups", "Groups", "groups"),
+    ("/transactions", "Transactions", "receipt_long"),
     ("/quorum", "Quorum", "how_to_vote"),
+    ("/operations", "Operations", "build"),
 )
 ROWS_PER_PAGE: Final = 25
 PRIMARY: Final = "#1f5fa8"
@@ -109,7 +111,7 @@ def heading(text: str, note: str = "") -> None:
 
 
 def tile(name: str, value: str, *, bad: bool = False, note: str = "") -> None:
-    with ui.card().classes("p-3 gap-0 min-w-[9rem] grow"):
+    with ui.card().classes("p-3 gap-0 min-w-[9rem] grow self-stretch"):
         ui.label(name).classes("text-sm text-note")
         ui.label(value).classes(f"text-2xl font-semibold {'text-bad' if bad else ''}")
         if note:

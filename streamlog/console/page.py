@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from nicegui import ui
 
@@ -21,6 +21,7 @@ from streamlog.console.sampler import ClusterSampler
 from streamlog.console.table_view import Column
 from streamlog.console.tables import LiveTable, Rows
 
+RESPONSE_S: Final = 45.0
 Work = Callable[[], Awaitable[object] | object]
 
 
@@ -40,7 +41,7 @@ class Page:
 
     async def live(self, build: Work) -> None:
         """A part without controls, which is built again after each sample."""
-        with ui.column().classes("w-full gap-4") as place:
+        with ui.column().classes("w-full gap-4 empty:hidden") as place:
             pass
 
         async def rebuild() -> None:
@@ -77,6 +78,11 @@ class Page:
     async def refresh(self) -> None:
         for part in list(self._parts):
             await _done(part())
+
+
+def view(address: str) -> Callable[[Callable[..., Awaitable[None]]], object]:
+    """Registers a page. It may call the cluster before it is sent: calls that fail take longer than NiceGUI waits."""
+    return ui.page(address, response_timeout=RESPONSE_S)
 
 
 async def show(sampler: ClusterSampler, title: str, build: Callable[[Page], Awaitable[object] | object]) -> None:

@@ -72,7 +72,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory) -> 
     os.environ["NICEGUI_STORAGE_PATH"] = str(data / "browser")  # read when nicegui is imported
     from nicegui import ui
 
-    from streamlog.console.pages import brokers, groups, overview, quorum, records, topics
+    from streamlog.console.pages import brokers, groups, operations, overview, quorum, records, topics, transactions
     from streamlog.console.sampler import ClusterSampler
     from streamlog.console.versions import NodeVersions
 
@@ -89,7 +89,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory) -> 
         await sampler.close()
 
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
-    for page in (overview, brokers, topics, groups, quorum):
+    for page in (overview, brokers, topics, groups, transactions, quorum, operations):
         page.register(sampler)
     records.register(sampler, settings)
     ui.run_with(

@@ -43,6 +43,7 @@ _ACTIONS: Final = """
   <q-btn v-for="name in props.row._actions" :key="name" :label="name" flat dense no-caps class="table-action"
     @click="() => $parent.$emit('act', {name: name, key: props.key})" />
 </q-td>"""
+_EMPTY: Final = "<span>{{ props.message }}</span>"
 STYLE: Final = """
 .table-sort, .table-link { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: inherit; }
@@ -88,6 +89,7 @@ class LiveTable:
         self._table.props(f'flat bordered dense :rows-per-page-options="{options}" table-aria-label="{name}"')
         self._table.props["no-data-label"] = empty
         self._table.add_slot("header-cell", _HEADING)
+        self._table.add_slot("no-data", _EMPTY)
         first = columns[0].field
         if to is not None:
             self._table.add_slot(f"body-cell-{first}", _LINK)

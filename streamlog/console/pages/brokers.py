@@ -7,7 +7,7 @@ from nicegui import ui
 from streamlog.client.admin.values import ConfigResource, NodeDescription
 from streamlog.console.formats import bytes_text, number, page_of, size
 from streamlog.console.layout import heading, tile
-from streamlog.console.page import Page, show
+from streamlog.console.page import Page, show, view
 from streamlog.console.sampler import ClusterSampler
 from streamlog.console.table_view import Column, Row
 from streamlog.errors import StreamlogError
@@ -44,11 +44,11 @@ SETTING_COLUMNS = (
 
 
 def register(sampler: ClusterSampler) -> None:
-    @ui.page("/brokers")
+    @view("/brokers")
     async def brokers() -> None:
         await show(sampler, "Brokers", _all)
 
-    @ui.page("/brokers/{node_id}")
+    @view("/brokers/{node_id}")
     async def broker(node_id: int) -> None:
         await show(sampler, f"Broker {node_id}", lambda page: _one(page, node_id))
 

@@ -7,7 +7,7 @@ from nicegui import ui
 from streamlog.client.admin.values import NodeState
 from streamlog.console.formats import catch_up, number, page_of, size
 from streamlog.console.layout import heading, tile
-from streamlog.console.page import Page, show
+from streamlog.console.page import Page, show, view
 from streamlog.console.rates import total
 from streamlog.console.sampler import ClusterSampler
 from streamlog.console.table_view import Column, Row
@@ -17,7 +17,7 @@ LAGS_SHOWN = 10
 
 
 def register(sampler: ClusterSampler) -> None:
-    @ui.page("/")
+    @view("/")
     async def overview() -> None:
         await show(sampler, "Overview", _build)
 

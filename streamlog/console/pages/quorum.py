@@ -6,7 +6,7 @@ from nicegui import ui
 
 from streamlog.console.formats import number, page_of
 from streamlog.console.layout import tile
-from streamlog.console.page import Page, show
+from streamlog.console.page import Page, show, view
 from streamlog.console.sampler import ClusterSampler
 from streamlog.console.table_view import Column, Row
 
@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def register(sampler: ClusterSampler) -> None:
-    @ui.page("/quorum")
+    @view("/quorum")
     async def quorum() -> None:
         await show(sampler, "Metadata quorum", _build)
 

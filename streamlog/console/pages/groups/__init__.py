@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from nicegui import ui
-
 from streamlog.console.formats import catch_up, page_of
-from streamlog.console.page import Page, show
+from streamlog.console.page import Page, show, view
 from streamlog.console.pages.groups.one import build
 from streamlog.console.sampler import ClusterSampler
 from streamlog.console.table_view import Column, Row
@@ -24,11 +22,11 @@ TOPICS_SHOWN = 5
 
 
 def register(sampler: ClusterSampler) -> None:
-    @ui.page("/groups")
+    @view("/groups")
     async def groups() -> None:
         await show(sampler, "Consumer groups", _list)
 
-    @ui.page("/groups/{name:path}")
+    @view("/groups/{name:path}")
     async def group(name: str) -> None:
         await show(sampler, f"Group {name}", lambda page: build(page, name))
 

@@ -8,7 +8,7 @@ from streamlog.client.admin.values import TopicDescription
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
 from streamlog.console.formats import bytes_text, number_text, page_of
-from streamlog.console.page import Page, show
+from streamlog.console.page import Page, show, view
 from streamlog.console.pages.topics.forms import new_topic
 from streamlog.console.pages.topics.one import build
 from streamlog.console.sampler import ClusterSampler
@@ -28,11 +28,11 @@ COLUMNS = (
 
 
 def register(sampler: ClusterSampler) -> None:
-    @ui.page("/topics")
+    @view("/topics")
     async def topics() -> None:
         await show(sampler, "Topics", _list)
 
-    @ui.page("/topics/{name}")
+    @view("/topics/{name}")
     async def topic(name: str) -> None:
         await show(sampler, f"Topic {name}", lambda page: build(page, name))
 
