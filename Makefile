@@ -9,7 +9,7 @@ MARKS  ?= not long and not rounds and not interop and not spark
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/real_processes requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs dist test-dist release-notes site clean
+.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs kernel dist test-dist release-notes site clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -100,6 +100,11 @@ bench: $(STAMP)  ## benchmarks; PART="records ..." for some parts, OUTPUT=json
 
 bench-peers: $(STAMP)  ## benchmarks with a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
 	$(BIN)/python -m bench.peers --output $(OUTPUT)
+
+kernel: $(STAMP)  ## the optional C code of busy nodes: its wheel in dist/, installed in .venv too (needs a C compiler)
+	rm -f dist/streamlog_kernel-*.whl
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./kernel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/streamlog_kernel-*.whl
 
 dist: $(STAMP)   ## wheel and sdist in dist/
 	rm -rf dist build/lib build/bdist.*

@@ -1,7 +1,8 @@
 """Benchmark part "validation": the cost of the leader's validation of records.
 
-First alone: `validate` on one batch, with the check and without, the minimum of many runs. Then three real nodes as in
-part "cluster", and two topics, one with `record.validation.enable=false`. The same values are sent to both alternately,
+First alone: `validate` on one batch, with the check and without, the minimum of many runs; also with the optional
+kernel where it is installed (`make kernel`). Then three real nodes as in part "cluster", which use the kernel where it
+is installed, and two topics, one with `record.validation.enable=false`. The same values are sent to both alternately,
 and each pair gives a ratio. This needs an idle machine.
 """
 
@@ -19,7 +20,8 @@ from bench.scratch import scratch
 from streamlog.client import AsyncProducer
 from streamlog.ports.malloc import keep_large_blocks
 from streamlog.ports.system import run as run_loop
-from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, validate
+from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, record_check, validate
+from streamlog.records.kernel import ValidTimes, valid_times
 
 PAIRS: Final = 9
 TURN_BYTES: Final = 24 << 20
@@ -52,7 +54,12 @@ def _values() -> dict[str, tuple[str, list[bytes]]]:
 
 async def _measure(base: Path) -> list[Figure]:
     keep_large_blocks()  # as a node does
-    figures = [_alone(kind, codec, values) for kind, (codec, values) in _values().items()]
+    figures = [
+        _alone(kind, codec, values, check, headers)
+        for check in dict.fromkeys((None, valid_times))
+        for kind, (codec, values) in _values().items()
+        for headers in (0, 1)[: 1 + (kind == "40 to 160 B")]
+    ]
     async with Cluster(base) as cluster:
         await cluster.create("checked")
         await cluster.admin.create_topic(
@@ -66,9 +73,21 @@ async def _measure(base: Path) -> list[Figure]:
     return figures
 
 
-def _alone(kind: str, codec: str, values: list[bytes]) -> Figure:
+def _alone(kind: str, codec: str, values: list[bytes], kernel: ValidTimes | None, headers: int) -> Figure:
+    in_node, record_check.valid_times = record_check.valid_times, kernel  # type: ignore[misc]
+    try:
+        added_ms = _added_ms(codec, values, headers)
+    finally:
+        record_check.valid_times = in_node  # type: ignore[misc]
+    name = f"check {kind}{', a header' * headers}, a batch of 256 KiB{'' if kernel is None else ', kernel'}"
+    return Figure(name=name, value=added_ms, unit="ms/MB", less_is_better=True)
+
+
+def _added_ms(codec: str, values: list[bytes], headers: int) -> float:
+    """Milliseconds of the check per megabyte of values."""
     some = values[: max(1, ALONE_BYTES * len(values) // sum(map(len, values)))]
-    batch = encode_batch(some, timestamps=NOW_MS, fields=BatchFields(codec=Codec[codec.upper()]))
+    columns = [(("trace", b"12345678"),)] * len(some) if headers else None
+    batch = encode_batch(some, None, columns, timestamps=NOW_MS, fields=BatchFields(codec=Codec[codec.upper()]))
     best: dict[bool, float] = {}
     for _ in range(ALONE_ROUNDS):
         for check in (False, True):
@@ -76,8 +95,7 @@ def _alone(kind: str, codec: str, values: list[bytes]) -> Figure:
             begin = time.perf_counter()
             validate(batch, 0, len(batch), limits, NOW_MS)
             best[check] = min(time.perf_counter() - begin, best.get(check, 1.0))
-    added_ms = (best[True] - best[False]) * 1e3 / (sum(map(len, some)) / 1e6)
-    return Figure(name=f"check {kind}, a batch of 256 KiB", value=added_ms, unit="ms/MB", less_is_better=True)
+    return (best[True] - best[False]) * 1e3 / (sum(map(len, some)) / 1e6)
 
 
 async def _pairs(cluster: Cluster, name: str, codec: str, values: list[bytes], batch_bytes: int) -> list[Figure]:

@@ -10,6 +10,9 @@
 
 Every reader can decode what passes: the tests compare with the plain decoder (`record_loop`).
 
+Where the optional kernel is installed, it looks first (`kernel`), and most batches need no more. What it does not
+accept is checked here.
+
 Three ways, whichever is cheapest: records of one shape by byte (`equal_shape`), few records one at a time, many by
 column (`columnar`). A batch of very many records is checked in windows, so that the columns' memory is bounded: a
 compressed batch of 1 MiB may contain millions of records.
@@ -26,6 +29,7 @@ from streamlog.records.columnar import ManyHeadersError, RecordColumns, columns_
 from streamlog.records.compression import decompress
 from streamlog.records.equal_shape import EqualRecords, equal_records
 from streamlog.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
+from streamlog.records.kernel import valid_times
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN, checked_sum, read_headers, refusal
 from streamlog.records.unpacked_size import unpacked_size_max
@@ -66,8 +70,16 @@ def check_records(
     InvalidRecordError; MessageTooLargeError for what unpacks to more than `unpacked_bytes_max`; ManyHeadersError where
     the headers of the records exceed `header_bytes_max`, because then the check takes long.
     """
-    rules = _Rules(keys_required, header_bytes_max)
-    raw = _unpacked(buffer, position, header, unpacked_bytes_max)
+    count = header.record_count
+    records = _unpacked(buffer, position, header, unpacked_bytes_max)
+    if valid_times is not None:
+        times = valid_times(records, count, header.base_timestamp, keys_required)
+        if times is not None:
+            return RecordTimes(*times)
+    return _checked_in_python(bytes(records), header, _Rules(keys_required, header_bytes_max))
+
+
+def _checked_in_python(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordTimes:
     count = header.record_count
     if count > len(raw) // RECORD_MIN:
         raise InvalidRecordError(f"{len(raw)} bytes are not {count} records", field="record_count")
@@ -87,11 +99,11 @@ def check_records(
     return RecordTimes(min(stamped, default=NO_TIMESTAMP), max(one.largest for one in times))
 
 
-def _unpacked(buffer: Buffer, position: int, header: BatchHeader, size_bytes_max: int) -> bytes:
+def _unpacked(buffer: Buffer, position: int, header: BatchHeader, size_bytes_max: int) -> Buffer:
     packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
     codec = header.codec
     if codec is Codec.NONE:
-        return bytes(packed)
+        return packed
     announced = unpacked_size_max(codec, packed)
     if codec is Codec.GZIP and announced > size_bytes_max:
         raise too_large(size_bytes_max)  # its trailer has the exact size: no need to unpack it

@@ -1,0 +1,42 @@
+"""The optional kernel, built from its source for the tests."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "kernel"
+
+
+@functools.cache
+def built_kernel() -> ModuleType:
+    """Skips the test where there is no C compiler: nodes work without the kernel there too."""
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler")
+    folder = tempfile.mkdtemp(prefix="streamlog-kernel-")
+    try:
+        build = ["setup.py", "-q", "build_ext", "--build-lib", folder, "--build-temp", f"{folder}/objects"]
+        subprocess.run([sys.executable, *build], cwd=SOURCE, check=True, capture_output=True, timeout=120)
+        (library,) = Path(folder).glob("streamlog_kernel*.so")
+        spec = importlib.util.spec_from_file_location("streamlog_kernel", library)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        shutil.rmtree(folder)
+
+
+def valid_times() -> Callable[..., tuple[int, int] | None]:
+    found: Callable[..., tuple[int, int] | None] = built_kernel().valid_times
+    return found
