@@ -10,6 +10,7 @@ import click
 
 from streamlog.cli.common.failures import Interrupted, failed
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.console_alarms import alarm_commands, not_installed
 from streamlog.errors import StreamlogError
 
 PORT: Final = 8048
@@ -19,7 +20,7 @@ def _default_data() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "streamlog" / "console"
 
 
-@click.command
+@click.group(invoke_without_command=True)
 @click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port.")
 @click.option(
     "--data",
@@ -30,8 +31,15 @@ def _default_data() -> Path:
     help="The directory of its history.",
 )
 @click.option("--database", metavar="URL", default="", help="Another database for the history, as a URL of SQLAlchemy.")
+@click.option(
+    "--alarms",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file of alarm rules and channels.  [default: alarms.toml in the data directory]",
+)
 @cluster_options
-def console(target: Target, port: int, data: Path, database: str) -> None:
+@click.pass_context
+def console(context: click.Context, target: Target, port: int, data: Path, database: str, alarms: Path | None) -> None:
     """Show the cluster in a browser: health, topics, records, groups and their lag over time.
 
     Runs until Ctrl-C, on this machine's loopback address only. Needs 'pip install streamlog[console]'.
@@ -41,15 +49,15 @@ def console(target: Target, port: int, data: Path, database: str) -> None:
       streamlogctl console
       streamlogctl console --bootstrap-server node1:9092 --port 8050 --data /var/lib/streamlog-console
     """
+    if context.invoked_subcommand is not None:
+        return
     try:
         from streamlog.console.history import HistoryError
         from streamlog.console.server import serve
     except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"the console needs packages that are not installed ({error.name}): pip install 'streamlog[console]'."
-        ) from None
+        raise not_installed(error) from None
     try:
-        serve(target.settings, data, database, port, click.echo)
+        serve(target.settings, data, database, port, click.echo, alarms)
     except KeyboardInterrupt:
         raise Interrupted from None
     except StreamlogError as error:
@@ -59,3 +67,6 @@ def console(target: Target, port: int, data: Path, database: str) -> None:
     except OSError as error:
         where = error.filename or f"port {port}"
         raise click.ClickException(f"{where}: {error.strerror}.") from None
+
+
+console.add_command(alarm_commands)

@@ -136,6 +136,11 @@ class SampleHistory:
         except DatabaseError as error:
             raise HistoryError(f"The history at {path} cannot be opened: {_reason(error)}.") from None
 
+    @property
+    def engine(self) -> Engine:
+        """For tables that other parts of the console keep in the same database."""
+        return self._engine
+
     def close(self) -> None:
         self._engine.dispose()
 

@@ -28,6 +28,7 @@ NAVIGATION: Final = (
     ("/transactions", "Transactions", "receipt_long"),
     ("/quorum", "Quorum", "how_to_vote"),
     ("/operations", "Operations", "build"),
+    ("/alarms", "Alarms", "notifications"),
 )
 ROWS_PER_PAGE: Final = 25
 PRIMARY: Final = "#1f5fa8"

@@ -35,6 +35,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     state: ClusterState
     ends: Mapping[TopicPartition, PartitionEnd] = field(default_factory=dict)
     groups: Sequence[GroupListing] = ()
+    groups_complete: bool = True  # False: a node did not list its groups
     committed: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)  # by group: next offset to read
 
     @property
@@ -56,15 +57,17 @@ async def sample(admin: AsyncAdmin, at_s: float, monotonic_s: float) -> Sample:
     if state.cluster is None:
         return Sample(at_s=at_s, monotonic_s=monotonic_s, state=state)
     try:
-        groups: Sequence[GroupListing] = (await admin.list_groups()).groups
+        listed = await admin.list_groups()
     except StreamlogError:
-        groups = ()
+        listed = None
+    groups: Sequence[GroupListing] = () if listed is None else listed.groups
     return Sample(
         at_s=at_s,
         monotonic_s=monotonic_s,
         state=state,
         ends=ends_of(state),
         groups=groups,
+        groups_complete=listed is not None and not listed.errors,
         committed=await _committed(admin, [one.group for one in groups]),
     )
 

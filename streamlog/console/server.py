@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.console.access.caller import SCOPE_KEY
 from streamlog.console.access.local import LocalCaller
+from streamlog.console.alarms.store import AlarmStore
 from streamlog.console.history import SampleHistory
 
 HOST: Final = "127.0.0.1"
@@ -31,6 +32,7 @@ UNREACHABLE_S: Final = 3.0
 RECONNECT_S: Final = 30.0
 HISTORY_FILE: Final = "history.db"
 SECRET_FILE: Final = "session.key"
+ALARMS_FILE: Final = "alarms.toml"
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -49,10 +51,15 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def serve(
-    settings: Mapping[str, object], data: Path, database: str, port: int, on_ready: Callable[[str], None]
+    settings: Mapping[str, object],
+    data: Path,
+    database: str,
+    port: int,
+    on_ready: Callable[[str], None],
+    alarms: Path | None = None,
 ) -> None:
-    """Runs until a signal. `settings`: of the admin client. OSError where the port or the directory cannot be used;
-    HistoryError.
+    """Runs until a signal. `settings`: of the admin client; `alarms`: the file of alarm rules, by default in `data`.
+    OSError where the port or the directory cannot be used; HistoryError.
     """
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     listener = socket.create_server((HOST, port))
@@ -60,7 +67,7 @@ def serve(
     history = SampleHistory.open(database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
     if history.moved_aside:
         on_ready(f"The history was corrupt and is kept as {history.moved_aside}; a new one was created.")
-    app = _app(settings, data, history)
+    app = _app(settings, data, history, alarms or data / ALARMS_FILE)
     config = uvicorn.Config(
         _OwnPagesOnly(app, url), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
@@ -68,28 +75,45 @@ def serve(
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def _app(settings: Mapping[str, object], data: Path, history: SampleHistory) -> FastAPI:
+def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, rules: Path) -> FastAPI:
     os.environ["NICEGUI_STORAGE_PATH"] = str(data / "browser")  # read when nicegui is imported
     from nicegui import ui
 
-    from streamlog.console.pages import brokers, groups, operations, overview, quorum, records, topics, transactions
+    from streamlog.console.alarms.engine import AlarmEngine
+    from streamlog.console.pages import (
+        alarms,
+        brokers,
+        groups,
+        operations,
+        overview,
+        quorum,
+        records,
+        topics,
+        transactions,
+    )
     from streamlog.console.sampler import ClusterSampler
     from streamlog.console.versions import NodeVersions
 
     times = {"default.api.timeout.ms": CALL_MS, "request.timeout.ms": CALL_MS}
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")
     sampler = ClusterSampler(admin, history, NodeVersions(settings))
+    engine = AlarmEngine(sampler, AlarmStore(history.engine), rules)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
         await admin.start()
-        watching = asyncio.create_task(sampler.run())
+        watching = [asyncio.create_task(engine.run()), asyncio.create_task(sampler.run())]
         yield
-        watching.cancel()
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        await engine.close()
         await sampler.close()
 
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
-    for page in (overview, brokers, topics, groups, transactions, quorum, operations):
+    overview.register(sampler, engine)
+    alarms.register(sampler, engine)
+    for page in (brokers, topics, groups, transactions, quorum, operations):
         page.register(sampler)
     records.register(sampler, settings)
     ui.run_with(

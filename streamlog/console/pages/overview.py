@@ -5,9 +5,11 @@ from __future__ import annotations
 from nicegui import ui
 
 from streamlog.client.admin.values import NodeState
+from streamlog.console.alarms.engine import AlarmEngine
 from streamlog.console.formats import catch_up, number, page_of, size
 from streamlog.console.layout import heading, tile
 from streamlog.console.page import Page, show, view
+from streamlog.console.pages.alarms import firing_on_overview
 from streamlog.console.rates import total
 from streamlog.console.sampler import ClusterSampler
 from streamlog.console.table_view import Column, Row
@@ -16,14 +18,15 @@ from streamlog.monitor import Severity, findings_of
 LAGS_SHOWN = 10
 
 
-def register(sampler: ClusterSampler) -> None:
+def register(sampler: ClusterSampler, alarms: AlarmEngine) -> None:
     @view("/")
     async def overview() -> None:
-        await show(sampler, "Overview", _build)
+        await show(sampler, "Overview", lambda page: _build(page, alarms))
 
 
-async def _build(page: Page) -> None:
+async def _build(page: Page, alarms: AlarmEngine) -> None:
     await page.live(lambda: _tiles(page))
+    await page.live(lambda: firing_on_overview(alarms))
     await page.live(lambda: _findings(page))
     heading("Largest lags")
     page.table(

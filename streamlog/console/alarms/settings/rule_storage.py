@@ -1,0 +1,100 @@
+"""The file of rules on disk: read when it changed, replaced atomically. All calls block on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from streamlog.console.alarms.settings.rule_file import DEFAULT_SETTINGS, AlarmSettings, RuleFileError, read_settings
+
+FILE_BYTES_MAX: Final = 1 << 20
+_Version = tuple[int, int, int] | None
+"""Inode, modification time, size; None: there is no file."""
+
+
+class RuleStorage:
+    """`settings`: of the last valid file. `problems`: why the present one is not used; empty: it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings: AlarmSettings = DEFAULT_SETTINGS
+        self.problems: list[str] = []
+        self.loaded = False
+        self._version: _Version = None
+
+    @property
+    def complete(self) -> bool:
+        """False: rules of the file may be missing in `settings`."""
+        return not self.problems
+
+    def reload(self) -> bool:
+        """True: the file changed since the last call."""
+        try:
+            version = self._current()
+            if self.loaded and version == self._version:
+                return False
+            self.settings = DEFAULT_SETTINGS if version is None else read_settings(self.text())
+            self.problems = []
+        except RuleFileError as error:
+            self.problems = [f"{self.path}: {one}" for one in error.problems]
+        except OSError as error:
+            version = None
+            self.problems = [f"{self.path}: {error.strerror}"]
+        self._version, self.loaded = version, True
+        return True
+
+    def _current(self) -> _Version:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def text(self) -> str:
+        """Empty: there is no file. OSError, RuleFileError."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(FILE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return ""
+        if len(data) > FILE_BYTES_MAX:
+            raise RuleFileError([f"the file has more than {FILE_BYTES_MAX} bytes"])
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise RuleFileError([f"not UTF-8, at byte {error.start}"]) from None
+
+    def edit(self, change: Callable[[str], str]) -> None:
+        """Replaces the text by `change` of it, if that is valid. RuleFileError, OSError: the file is unchanged."""
+        text = change(self.text())
+        read_settings(text)
+        target = self.path.resolve()  # a link stays one
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, target)
+            directory = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        finally:
+            beside.unlink(missing_ok=True)
+        self.reload()
+
+
+def check_file(path: Path) -> AlarmSettings:
+    """For scripts. RuleFileError with the path in each problem; OSError."""
+    storage = RuleStorage(path)
+    path.stat()
+    storage.reload()
+    if storage.problems:
+        raise RuleFileError(storage.problems)
+    return storage.settings

@@ -1,0 +1,1 @@
+"""streamlog.console.alarms."""
