@@ -1,4 +1,4 @@
-"""The caller where no users are configured: whoever uses this machine, as admin."""
+"""The caller where no users are configured: any user of this machine, as admin."""
 
 from __future__ import annotations
 
