@@ -35,7 +35,7 @@ INTERVAL_S: Final = 10.0
 GROWTH_BYTES: Final = 16 << 20
 RETRY_CHECKS: Final = 6
 """After a minute a trim is tried again. Its pause doubles while that returns little, up to RETRY_CHECKS_MAX."""
-RETRY_CHECKS_MAX: Final = 60
+RETRY_CHECKS_MAX: Final = 12
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from streamlog.ports.malloc import RETRY_CHECKS, HeapTrimmer
+from streamlog.ports.malloc import RETRY_CHECKS, RETRY_CHECKS_MAX, HeapTrimmer
 
 PROGRAM = """
 import ctypes, sys
@@ -75,6 +75,6 @@ def test_what_was_in_use_at_the_last_trim_is_given_back_later() -> None:
     giving.trimmed(245 << 20)
     assert checks_until_due(245) == 2 * RETRY_CHECKS  # it returned little
     giving.trimmed(245 << 20)
-    assert checks_until_due(245) == 4 * RETRY_CHECKS
+    assert checks_until_due(245) == RETRY_CHECKS_MAX
     giving.trimmed(110 << 20)  # the crowd has left
     assert not any(giving.is_due(115 << 20) for _ in range(100))
