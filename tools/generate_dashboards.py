@@ -49,6 +49,7 @@ class Chart(Struct, frozen=True):
     help: str
     unit: str
     queries: tuple[Query, ...]
+    may_be_negative: bool = False
 
 
 class Section(Struct, frozen=True):
@@ -104,6 +105,18 @@ CLUSTER: Final = Page(
                     "Under-replicated",
                     "Partitions with fewer in-sync replicas than replicas.",
                     "sum(streamlog_under_replicated_partitions)",
+                    alarm_from=1,
+                ),
+                Number(
+                    "Waiting for replicas",
+                    "Leaderless partitions whose active replicas prove no safe leader.",
+                    "max(streamlog_controller_recovery_waiting_partitions)",
+                    alarm_from=1,
+                ),
+                Number(
+                    "Damaged ranges",
+                    "Found on disks and not repaired.",
+                    "sum(streamlog_damaged_ranges)",
                     alarm_from=1,
                 ),
                 Number(
@@ -195,10 +208,11 @@ CLUSTER: Final = Page(
                 ),
                 Chart(
                     "Leader elections",
-                    "Leaders elected by the controller; unclean ones may lose records.",
+                    "Leaders elected by the controller; unclean ones may lose records, proven ones did not.",
                     "cps",
                     (
                         Query("sum(rate(streamlog_controller_leader_elections_total[5m]))", "all"),
+                        Query("sum(rate(streamlog_controller_proven_leader_elections_total[5m]))", "proven"),
                         Query("sum(rate(streamlog_controller_unclean_leader_elections_total[5m]))", "unclean"),
                     ),
                 ),
@@ -207,6 +221,28 @@ CLUSTER: Final = Page(
                     "Entries of the metadata log that a voter has not received.",
                     "short",
                     (Query("max by (voter) (streamlog_quorum_voter_lag_entries)", "voter {{voter}}"),),
+                ),
+                Chart(
+                    "Clocks",
+                    "How far each node's wall clock is ahead of what most nodes agree on.",
+                    "s",
+                    (Query("streamlog_clock_skew_seconds", "{{instance}}"),),
+                    may_be_negative=True,
+                ),
+                Chart(
+                    "Corrupt batches",
+                    "Refused from producers, and skipped for readers that ask for it, by topic.",
+                    "cps",
+                    (
+                        Query(
+                            "sum by (topic) (rate(streamlog_topic_corrupt_batches_refused_total[5m]))",
+                            "{{topic}} refused",
+                        ),
+                        Query(
+                            "sum by (topic) (rate(streamlog_topic_corrupt_batches_skipped_total[5m]))",
+                            "{{topic}} skipped",
+                        ),
+                    ),
                 ),
                 Chart(
                     "Lag of groups",
@@ -444,6 +480,69 @@ NODE: Final = Page(
             ),
         ),
         Section(
+            "Clients",
+            charts=(
+                Chart(
+                    "Bytes for readers",
+                    "Held for clients that have not taken them; at the limit readers wait.",
+                    "bytes",
+                    (
+                        Query('streamlog_queued_response_bytes{instance="$instance"}', "held"),
+                        Query('streamlog_queued_response_limit_bytes{instance="$instance"}', "limit"),
+                    ),
+                ),
+                Chart(
+                    "Readers that wait, and throttled ones",
+                    "Waiting now; ended with THROTTLED a second.",
+                    "short",
+                    (
+                        Query('streamlog_readers_waiting{instance="$instance"}', "waiting"),
+                        Query(
+                            'rate(streamlog_readers_throttled_total{instance="$instance"}[5m])', "throttled a second"
+                        ),
+                    ),
+                ),
+                Chart(
+                    "Connections",
+                    "Open, and those of them that have not sent a byte.",
+                    "short",
+                    (
+                        Query('streamlog_connections{instance="$instance"}', "open"),
+                        Query('streamlog_connections_silent{instance="$instance"}', "silent"),
+                        Query('streamlog_connections_limit{instance="$instance"}', "limit"),
+                    ),
+                ),
+                Chart(
+                    "Connections ended",
+                    "Closed because of a limit, and ended without having sent a byte.",
+                    "cps",
+                    (
+                        Query('rate(streamlog_connections_closed_total{instance="$instance"}[5m])', "{{limit}}"),
+                        Query('rate(streamlog_connections_ended_silent_total{instance="$instance"}[5m])', "silent"),
+                    ),
+                ),
+                Chart(
+                    "Descriptors",
+                    "Open files, their limit, and those reserved for the disk.",
+                    "short",
+                    (
+                        Query('process_open_fds{instance="$instance"}', "open"),
+                        Query('process_max_fds{instance="$instance"}', "limit"),
+                        Query('streamlog_reserved_descriptors{instance="$instance"}', "reserved"),
+                    ),
+                ),
+                Chart(
+                    "Bytes of producers that wait",
+                    "To be appended; at the limit requests are refused.",
+                    "bytes",
+                    (
+                        Query('streamlog_queued_request_bytes{instance="$instance"}', "waiting"),
+                        Query('streamlog_queued_request_limit_bytes{instance="$instance"}', "limit"),
+                    ),
+                ),
+            ),
+        ),
+        Section(
             "Disks",
             charts=(
                 Chart(
@@ -463,6 +562,33 @@ NODE: Final = Page(
                     "Of the file system of each log directory.",
                     "bytes",
                     (Query('streamlog_log_dir_free_bytes{instance="$instance"}', "{{log_dir}}"),),
+                ),
+                Chart(
+                    "Scrubber",
+                    "Share of the current round that has been read, or of the last one.",
+                    "percentunit",
+                    (
+                        Query(
+                            'streamlog_scrub_read_bytes{instance="$instance"}'
+                            ' / (streamlog_scrub_total_bytes{instance="$instance"} > 0)',
+                            "{{log_dir}}",
+                        ),
+                    ),
+                ),
+                Chart(
+                    "Damaged ranges",
+                    "Not repaired now; found and repaired an hour.",
+                    "short",
+                    (
+                        Query('streamlog_damaged_ranges{instance="$instance"}', "{{log_dir}} damaged"),
+                        Query(
+                            'increase(streamlog_damaged_ranges_found_total{instance="$instance"}[1h])',
+                            "{{log_dir}} found",
+                        ),
+                        Query(
+                            'increase(streamlog_damaged_ranges_repaired_total{instance="$instance"}[1h])', "repaired"
+                        ),
+                    ),
                 ),
                 Chart(
                     "Logs in a sync",
@@ -528,11 +654,12 @@ def _chart(chart: Chart) -> timeseries.Panel:
         .description(chart.help)
         .datasource(_SOURCE)
         .unit(chart.unit)
-        .min(0)
         .fill_opacity(8)
         .span(_WIDTH // 2)
         .height(8)
     )
+    if not chart.may_be_negative:
+        panel = panel.min(0)
     for reference, query in zip(string.ascii_uppercase, chart.queries, strict=False):
         target = prometheus.Dataquery().ref_id(reference).expr(query.expression).legend_format(query.legend)
         panel = panel.with_target(target)

@@ -12,7 +12,7 @@ from streamlog.cli.common.output import on_terminal
 
 
 class _Command(NamedTuple):
-    module: str  # holds the command as an attribute of its own name
+    module: str  # holds the command as an attribute of its own name, with `_` for `-`
     short_help: str
 
 
@@ -25,6 +25,7 @@ _COMMANDS: Final = {
         "streamlog.cli.transaction", "List, describe and abort transactions, and find those that hang."
     ),
     "config": _Command("streamlog.cli.config", "Show and change configs of topics and nodes."),
+    "broker-logger": _Command("streamlog.cli.broker_logger", "Show and change what a node logs, while it runs."),
     "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and unregister nodes."),
     "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
@@ -61,7 +62,7 @@ class LazyGroup(click.Group):
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(importlib.import_module(entry.module), cmd_name)
+        command: click.Command = getattr(importlib.import_module(entry.module), cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -18,7 +18,7 @@ from streamlog.config.addresses import (
     VoterKind,
 )
 from streamlog.config.group_settings import GROUPS
-from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, Text, count, duration_ms, long, size_bytes
+from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Text, count, duration_ms, long, size_bytes
 from streamlog.config.log_settings import LOGS
 from streamlog.config.security_settings import SECURITY
 from streamlog.config.setting import Setting, Table, Update, section
@@ -56,6 +56,18 @@ HTTP_LISTENERS: Final[Setting[tuple[Address, ...]]] = Setting(
 METRICS_PER_PARTITION: Final = Setting(
     "metrics.per.partition", Boolean(), True, ours=True,
     doc="Whether /metrics has series of single partitions and of groups' offsets; the totals are always there.")
+
+# -- the node's own log of events
+
+LOG_FORMAT: Final = Setting(
+    "log.format", OneOf(("text", "json")), "text", ours=True,
+    doc="The format of the node's own log of events: lines of text, or one JSON object a line.")
+DAEMON_LOG_MAX_BYTES: Final = Setting(
+    "daemon.log.max.bytes", size_bytes(0, INT64_MAX), 64 << 20, ours=True,
+    doc="The size at which -daemon starts a new file for the node's own log of events; 0: never.")
+DAEMON_LOG_COUNT: Final = Setting(
+    "daemon.log.count", count(1, 1_000), 5, ours=True,
+    doc="How many files of that log are kept, the current one included; 1: a single file that grows without limit.")
 
 # -- the metadata quorum
 

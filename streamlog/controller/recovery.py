@@ -25,11 +25,18 @@ from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey, Role
 from streamlog.metadata.partitions.leaders import ElectLeaders, RequestedElection
-from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, recover, to_query, waited_for
+from streamlog.metadata.partitions.recovery import (
+    PartitionAnswers,
+    RecoverPartitions,
+    proven,
+    recover,
+    to_query,
+    waited_for,
+)
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Replicas
 from streamlog.metadata.view import MetadataView, address
-from streamlog.model import NO_BROKER, BrokerId, PartitionId, RaftIndex
+from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch, PartitionId, RaftIndex
 from streamlog.ports import Network, Probe, RpcError
 
 DESCRIBE: Final = "/streamlog.internal.v1.Replication/DescribeReplicas"
@@ -62,6 +69,13 @@ class UncleanRecovery:
         self._after: PartitionKey | None = None  # the last one queried: the next round starts behind it
         self._logged: tuple[int, Replicas] = (0, ())
         self.waiting = 0
+        self._proven: frozenset[tuple[PartitionKey, LeaderEpoch]] = frozenset()  # by the latest answers
+
+    def was_proven(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> bool:
+        """Whether the latest answers proved that electing the longest log of this leaderless partition, in this leader
+        epoch, loses nothing that was acknowledged.
+        """
+        return (key, leader_epoch) in self._proven
 
     async def run(self) -> None:
         """Run for one controller term; raises what `submit` raises when the term ends."""
@@ -111,10 +125,13 @@ class UncleanRecovery:
         for states in answers:
             for key, state in states.items():
                 found[key].append(state)
-        return tuple(
+        result = tuple(
             PartitionAnswers(key=key, leader_epoch=image.partition(key).leader_epoch, states=tuple(states))
             for key, states in found.items()
         )
+        current = self._view.image
+        self._proven = frozenset((one.key, one.leader_epoch) for one in result if proven(one, current))
+        return result
 
     async def _describe(
         self, image: MetadataImage, node: BrokerId, keys: list[PartitionKey]

@@ -6,8 +6,8 @@
 
 So a start in the background reports a port in use or a locked directory as a start in the foreground does.
 
-The log (`streamlogd-ID.log`) and the pid file (`streamlogd-ID.pid`) are next to the first log directory; the pid file
-is removed when the node stops.
+The log (`streamlogd-ID.log`, rotated: `log_file`) and the pid file (`streamlogd-ID.pid`) are next to the first log
+directory; the pid file is removed when the node stops.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
 
 from msgspec import Struct
 
-from streamlog.daemon.text_file import private, write_private
+from streamlog.daemon.log_file import LogFile
+from streamlog.daemon.text_file import write_private
 
 _LINE_BYTES_MAX = 64 << 10
 
@@ -53,13 +53,13 @@ class StartReport:
             self._pipe = None
 
 
-def detach(log: Path) -> tuple[StartReport, TextIO]:
+def detach(log: Path, *, max_bytes: int, kept: int) -> tuple[StartReport, LogFile]:
     """Continue in the background; the original process exits in here, with the status of the start.
 
-    OSError if the log file cannot be written.
+    `max_bytes`, `kept`: of the log file's rotation. OSError if it cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    out = open(log, "a", encoding="utf-8", opener=private)  # noqa: SIM115  open as long as the process runs
+    out = LogFile(log, max_bytes=max_bytes, kept=kept)
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
@@ -82,11 +82,10 @@ def _exit_with_start_status(reading: int) -> None:
     os._exit(1 if problem else 0)
 
 
-def _redirect_stdio(out: TextIO) -> None:
+def _redirect_stdio(out: LogFile) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(out.fileno(), 1)
-    os.dup2(out.fileno(), 2)
+    out.redirect(1, 2)
     os.close(nothing)
 
 

@@ -1,18 +1,25 @@
-"""Events of a node's parts (`Probe`) as lines of its log: time, level, node, message.
+"""Events of a node's parts (`Probe`) as lines of its log: time, level, node, message; or as JSON (`log.format`).
 
     2026-11-21 18:46:38.123 INFO  node 1: ready at 127.0.0.1:9092, cluster 8tGztbpG8uTo7WvsfDXldw
+    {"time":"2026-11-21T17:46:38.123Z","level":"INFO","node":1,"logger":"streamlog.node","event":"node_ready",
+     "message":"ready at ...","fields":{"address":"127.0.0.1:9092","cluster":"8tGztbpG8uTo7WvsfDXldw"}}
 
-Only state changes are events, each reported once by its owner; nothing on the path of a record. An event without a
-message here is logged by its name and fields.
+A JSON line is one object with these keys, always all of them and in this order; `event` is empty for text that is not
+an event. Only state changes are events, each reported once by its owner; nothing on the path of a record. An event
+without a message here is logged by its name and fields. Its logger is the package of the module that reports it.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
-from typing import Final, TextIO
+from typing import Final, Protocol
 
-from streamlog.printable import escaped
+import msgspec
+
+from streamlog.ports.log_levels import REQUESTS, LogLevel, LogLevels, resolved
+from streamlog.printable import escaped, escaped_json
 
 # Event -> message; the fields that a message names are filled in, the others are omitted.
 SENTENCES: Final[Mapping[str, str]] = {
@@ -63,6 +70,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "replica_state_unanswered": "node {broker} did not report the log ends of its replicas: {reason}",
     "clock_skewed": "the wall clock is {skew_ms} ms ahead of the time that most nodes agree on (limit {limit_ms} ms): "
     "nothing is deleted by time, and the quorum's time is used; set the clock, and check its NTP synchronization",
+    "request_served": "{method} from {peer}: {status} after {ms} ms",
     "clock_near": "the wall clock agrees with the other nodes again, {skew_ms} ms apart",
     "broker_gone": "the session of node {broker} has expired, its epoch {epoch} is fenced",
 }
@@ -98,30 +106,82 @@ WARNINGS: Final = frozenset(
 VALUE_LENGTH_MAX: Final = 500
 
 
-class LogLines:
-    """A probe. Each line is flushed at once, so that none is lost if the process is killed."""
+DEBUG_EVENTS: Final = {"request_served": REQUESTS}
+"""Their loggers: these are too many to be logged without being asked for."""
+_OWN: Final = "streamlog.daemon"
 
-    def __init__(self, node_id: int, out: TextIO) -> None:
+
+class LogOutput(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class LogLines:
+    """A probe. Each line is flushed at once, so that none is lost if the process is killed. Any thread may write."""
+
+    def __init__(self, node_id: int, out: LogOutput, *, levels: LogLevels | None = None, as_json: bool = False) -> None:
         self._node_id = node_id
         self._out = out
+        self._levels = levels or LogLevels()
+        self._as_json = as_json
+        self._lock = threading.Lock()
         self.lost_lines = 0
 
     def __call__(self, event: str, /, **fields: object) -> None:
-        level = "WARN" if event in WARNINGS else "INFO"
-        self.write(level, _message(event, fields))
+        self.event(event, fields)
 
-    def write(self, level: str, text: str) -> None:
+    def event(self, event: str, fields: Mapping[str, object], *, module: str = _OWN) -> None:
+        """`module`: of the code that reports it."""
+        level = LogLevel.WARN if event in WARNINGS else LogLevel.DEBUG if event in DEBUG_EVENTS else LogLevel.INFO
+        logger = DEBUG_EVENTS.get(event) or resolved(module)
+        if level >= self._levels.level(logger):
+            self._put(level.name, _message(event, fields), logger, event, fields)
+
+    def write(self, level: str, text: str, *, logger: str = _OWN) -> None:
         """`text` may contain what others have sent: control characters are escaped, and lines after the first (of a
         traceback) are indented, so that none looks like a line of its own.
         """
-        text = "\n    ".join(escaped(line) for line in text.rstrip("\n").split("\n"))
-        now_s = time.time()
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s))
+        if LogLevel[level] >= self._levels.level(resolved(logger)):
+            self._put(level, text, logger, "", {})
+
+    def _put(self, level: str, text: str, logger: str, event: str, fields: Mapping[str, object]) -> None:
+        lines = [escaped(line) for line in text.rstrip("\n").split("\n")]
+        now_ms = time.time_ns() // 1_000_000
+        if self._as_json:
+            line = self._json_line(now_ms, level, "\n".join(lines), logger, event, fields)
+        else:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ms // 1000))
+            text = "\n    ".join(lines)
+            line = f"{stamp}.{now_ms % 1000:03} {level:5} node {self._node_id}: {text}\n"
         try:
-            self._out.write(f"{stamp}.{int(now_s * 1000) % 1000:03} {level:5} node {self._node_id}: {text}\n")
-            self._out.flush()
+            with self._lock:
+                self._out.write(line)
+                self._out.flush()
         except OSError:
             self.lost_lines += 1  # the disk of the log is full or failed, which does not stop the node
+
+    def _json_line(
+        self, now_ms: int, level: str, message: str, logger: str, event: str, fields: Mapping[str, object]
+    ) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_ms // 1000))
+        document = {
+            "time": f"{stamp}.{now_ms % 1000:03}Z",
+            "level": level,
+            "node": self._node_id,
+            "logger": escaped(logger),
+            "event": event,
+            "message": message,
+            "fields": {name: _json_value(value) for name, value in fields.items()},
+        }
+        return escaped_json(msgspec.json.encode(document).decode()) + "\n"
+
+
+def _json_value(value: object) -> str | int | float | bool | None:
+    """Numbers keep their type; anything else is text, as in the message."""
+    if value is None or type(value) in (bool, int, float):
+        return value  # type: ignore[return-value]  # one of these
+    return _shown(value)
 
 
 def _message(event: str, fields: Mapping[str, object]) -> str:

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Final, TextIO
+from typing import Final, cast
 
 from streamlog.config import Loaded, load_node, log_settings, print_config
 from streamlog.config import node_settings as settings
@@ -21,9 +21,11 @@ from streamlog.config.not_yet import NOT_YET, REFUSED
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import DaemonFiles, StartReport, detach, remove_pid
 from streamlog.daemon.file_limit import raise_file_limit
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.library_logs import install
+from streamlog.daemon.log_lines import LogLines, LogOutput
 from streamlog.daemon.text_file import read_properties
 from streamlog.errors import InvalidConfigError, StreamlogError
+from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.malloc import keep_large_blocks
 from streamlog.printable import escaped
 
@@ -44,13 +46,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_supported(config)
     except (InvalidConfigError, OSError) as error:
         return _report_problem(_message(error), USAGE_ERROR)
-    for warning in config.warnings:
-        sys.stderr.write(f"streamlogd: {escaped(warning)}\n")
+    as_json = config.config[settings.LOG_FORMAT] == "json"
+    if arguments.daemon or not as_json:  # else stderr is the log
+        for warning in config.warnings:
+            sys.stderr.write(f"streamlogd: {escaped(warning)}\n")
     files = DaemonFiles(_log_dirs(config)[0], config.config[settings.NODE_ID])
-    start_report, out = StartReport(None), sys.stderr
+    start_report, out = StartReport(None), cast(LogOutput, sys.stderr)
     if arguments.daemon:
         try:
-            start_report, out = detach(files.log)
+            start_report, out = detach(
+                files.log,
+                max_bytes=config.config[settings.DAEMON_LOG_MAX_BYTES],
+                kept=config.config[settings.DAEMON_LOG_COUNT] - 1,
+            )
         except OSError as error:
             return _report_problem(f"cannot write {files.log}: {error.strerror}", FAILED)
     return _run(config, files, start_report, out)
@@ -99,17 +107,23 @@ def _report_problem(problem: str, status: int) -> int:
     return status
 
 
-def _run(config: Loaded, files: DaemonFiles, start_report: StartReport, out: TextIO) -> int:
+def _run(config: Loaded, files: DaemonFiles, start_report: StartReport, out: LogOutput) -> int:
     keep_large_blocks()
     file_limit = raise_file_limit()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the node reports such errors itself
-    lines = LogLines(config.config[settings.NODE_ID], out)
+    levels = LogLevels()
+    as_json = config.config[settings.LOG_FORMAT] == "json"
+    lines = LogLines(config.config[settings.NODE_ID], out, levels=levels, as_json=as_json)
+    install(lines, levels)
+    if as_json:
+        for warning in config.warnings:
+            lines.write("WARN", warning)
     try:
         # The node's modules are loaded here: --help and errors in arguments do not need them.
         from streamlog.daemon.serving import serve
         from streamlog.ports.system import run
 
-        run(serve(config, files, start_report, lines, file_limit))
+        run(serve(config, files, start_report, lines, levels, file_limit))
     except (StreamlogError, OSError) as error:
         problem = _message(error)
         lines.write("ERROR", f"stopped: {problem}")
@@ -129,7 +143,7 @@ def _traceback_tail(error: BaseException) -> str:
     return "".join(lines if left_out <= 0 else [f"... {left_out} lines before ...\n", *lines[left_out:]])
 
 
-def _exit(status: int, files: DaemonFiles, out: TextIO) -> None:
+def _exit(status: int, files: DaemonFiles, out: LogOutput) -> None:
     """Exit at once, whatever else fails: a thread may hang on a disk that does not respond."""
     try:
         remove_pid(files.pid)

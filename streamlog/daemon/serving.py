@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -17,6 +18,7 @@ from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, wr
 from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.listener import HttpListener, open_socket
 from streamlog.daemon.http.loop_delay import LoopDelay
+from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.log_lines import LogLines
 from streamlog.metrics import Family
 from streamlog.node import Node
@@ -24,6 +26,7 @@ from streamlog.ports import Ports, Probe
 from streamlog.ports.grpc_adapter.connections import ConnectionLimits
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
+from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.malloc import HeapTrimmer
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
@@ -34,7 +37,12 @@ IDLE_S: Final = 10.0
 
 
 async def serve(
-    config: Loaded, files: DaemonFiles, start_report: StartReport, lines: LogLines, file_limit: int
+    config: Loaded,
+    files: DaemonFiles,
+    start_report: StartReport,
+    lines: LogLines,
+    levels: LogLevels,
+    file_limit: int,
 ) -> None:
     """Run the node until it stops. Raises what `Node.run` raises."""
     warning = file_limit_warning(file_limit)
@@ -54,12 +62,13 @@ async def serve(
         random=system_random(),
         workers=workers,
         probe=_make_probe(start_report, files, lines),
+        log_levels=levels,
     )
     node = Node(config, ports)
     nodes.append(node)
     _stop_on_signals(node)
     trimming = asyncio.create_task(HeapTrimmer().run())
-    async with _http(node, config, lines):
+    async with _http(node, config, lines, lambda: process_families(network, fs)):
         await node.run()
     trimming.cancel()
     await network.close()
@@ -70,7 +79,9 @@ async def serve(
 
 
 @asynccontextmanager
-async def _http(node: Node, config: Loaded, lines: LogLines) -> AsyncIterator[None]:
+async def _http(
+    node: Node, config: Loaded, lines: LogLines, of_process: Callable[[], list[Family]]
+) -> AsyncIterator[None]:
     """Serve metrics and health. A node that cannot do so runs without: records come first."""
     sockets = _http_sockets(config, lines)
     if not sockets:
@@ -80,7 +91,7 @@ async def _http(node: Node, config: Loaded, lines: LogLines) -> AsyncIterator[No
     per_partition = config.config[settings.METRICS_PER_PARTITION]
 
     async def collect() -> list[Family]:
-        return [*await node.metrics.collect(per_partition=per_partition), *delay.families()]
+        return [*await node.metrics.collect(per_partition=per_partition), *delay.families(), *of_process()]
 
     listener = HttpListener(node, collect, sockets)
     measuring = asyncio.create_task(delay.run())
@@ -127,7 +138,7 @@ def _make_probe(start_report: StartReport, files: DaemonFiles, lines: LogLines) 
     """Writes events to the log; reports to the starting process once the node listens."""
 
     def probe(event: str, /, **fields: object) -> None:
-        lines(event, **fields)
+        lines.event(event, fields, module=sys._getframe(1).f_globals.get("__name__", ""))
         if event == "listening":
             try:
                 write_pid(files.pid)

@@ -12,7 +12,15 @@ from collections.abc import Iterator
 class TopicTraffic:
     """Of one topic on one node."""
 
-    __slots__ = ("bytes_in", "bytes_out", "records_in", "replicated_in", "replicated_out")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "records_in",
+        "refused_batches",
+        "replicated_in",
+        "replicated_out",
+        "skipped_batches",
+    )
 
     def __init__(self) -> None:
         self.records_in = 0  # appended as leader, control records included
@@ -20,6 +28,8 @@ class TopicTraffic:
         self.bytes_out = 0  # read as leader, for consumers
         self.replicated_in = 0  # bytes appended as follower
         self.replicated_out = 0  # bytes sent as leader, to followers
+        self.refused_batches = 0  # appends refused as leader: corrupt bytes, invalid records
+        self.skipped_batches = 0  # passed over for clients of Subscribe and Consume that ask for that
 
 
 class Traffic:

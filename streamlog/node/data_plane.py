@@ -36,6 +36,7 @@ from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
 from streamlog.services.all_services import NodeParts, all_services
+from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.storage.directories.directories import LogDirectories
@@ -90,6 +91,7 @@ class DataPlane:
             ports,
             lambda: clock.may_delete_by_time,
         )
+        self._bounds = ClientBounds.of(config)
         self._peers = Peers(view, ports.network)  # for clients' calls that go on to other nodes
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
         self._producer_ids = ProducerIdBlocks(link)
@@ -145,6 +147,8 @@ class DataPlane:
             clock_skews=self._clock_skews,
             view=self._view,
             configs=self._configs,
+            bounds=self._bounds,
+            traffic=self.replicas.traffic,
             partitions=self.replicas,
             disks=self.replicas,
             controller=member,
@@ -166,6 +170,9 @@ class DataPlane:
             directories=self._directories,
             groups=self._groups,
             transactions=self._transactions,
+            bounds=self._bounds,
+            links=self._links,
+            clock=self._clock,
         )
 
     async def close(self, broker_epoch: BrokerEpoch | None) -> None:

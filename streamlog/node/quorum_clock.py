@@ -48,6 +48,11 @@ class QuorumClock:
         return round(self._own.wall_ms() - self._now(self._quorum_ms))
 
     @property
+    def skew_max_ms(self) -> int:
+        """`clock.skew.max.ms`, as it is set now."""
+        return self._skew_max_ms()
+
+    @property
     def may_delete_by_time(self) -> bool:
         """The wall clock agrees with the quorum's."""
         skew = self.skew_ms

@@ -17,6 +17,7 @@ Rules, the same for both:
 from streamlog.ports.bundle import Ports
 from streamlog.ports.clock import Clock
 from streamlog.ports.disk import Buffer, DirectoryLock, File, FileSystem, Mapping
+from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import (
     CallInfo,
     Channel,
@@ -39,6 +40,7 @@ __all__ = [
     "DirectoryLock",
     "File",
     "FileSystem",
+    "LogLevels",
     "Mapping",
     "Network",
     "Ports",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from streamlog.ports.clock import Clock
 from streamlog.ports.disk import FileSystem
+from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import Network
 from streamlog.ports.probe import Probe
 from streamlog.ports.random import Random
@@ -19,3 +20,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     random: Random
     workers: Workers
     probe: Probe
+    log_levels: LogLevels = field(default_factory=LogLevels)  # of what `probe` logs

@@ -19,9 +19,6 @@ from streamlog.api.service import Method, Service
 from streamlog.broker.append.admission import QueuedBytes
 from streamlog.client.connection.backoff import Backoff
 from streamlog.config.node_settings import (
-    MAX_CONCURRENT_CALLS,
-    QUEUED_MAX_REQUEST_BYTES,
-    QUEUED_MAX_RESPONSE_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
 )
 from streamlog.coordinator.groups import GroupCoordinator
@@ -29,12 +26,14 @@ from streamlog.coordinator.transaction_shard import ProducerIdSequence
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
+from streamlog.metrics import Traffic
 from streamlog.model import BrokerId
 from streamlog.ports import Ports
 from streamlog.services.admin.cluster import ClusterService
 from streamlog.services.admin.configs import ConfigDescriptions
 from streamlog.services.admin.controller_commands import ControllerDispatch
 from streamlog.services.admin.groups import GroupQueries
+from streamlog.services.admin.loggers import LoggerCommands
 from streamlog.services.admin.nodes import Disks, NodeQueries
 from streamlog.services.admin.reads import ClusterReads
 from streamlog.services.admin.service import AdminService, ControllerCalls
@@ -51,8 +50,8 @@ from streamlog.services.batches.producer_ids import InitProducerId
 from streamlog.services.batches.service import BatchesService
 from streamlog.services.batches.transaction_verification import Openings, Verifier
 from streamlog.services.batches.watch_metadata import WatchMetadata
-from streamlog.services.common.admission import CallSlots
 from streamlog.services.common.auto_create import AutoCreate
+from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.collaborators import (
     CommandSubmitter,
     ControllerAccess,
@@ -85,6 +84,8 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     ports: Ports
     view: MetadataView
     configs: NodeConfigs
+    bounds: ClientBounds
+    traffic: Traffic
     partitions: OpenPartitions
     disks: Disks
     controller: CommandSubmitter
@@ -102,9 +103,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 def all_services(parts: NodeParts) -> list[Service]:
     """For `Network.listen`, through streamlog.api.service."""
     node = parts.configs.node
-    slots = CallSlots(node[MAX_CONCURRENT_CALLS])
-    queued = QueuedBytes(node[QUEUED_MAX_REQUEST_BYTES])
-    outgoing = OutgoingBytes(node[QUEUED_MAX_RESPONSE_BYTES])
+    slots, queued, outgoing = parts.bounds.slots, parts.bounds.queued, parts.bounds.outgoing
     names = TopicNames()
     peers = parts.peers
     admin = _admin(parts, names, peers)
@@ -145,6 +144,7 @@ def _admin(parts: NodeParts, names: TopicNames, peers: Peers) -> AdminService:
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
         voters=VoterCommands(deciding, parts.quorum, view, parts.ports.network),
         nodes=NodeQueries(parts.node_id, view, parts.disks, peers),
+        loggers=LoggerCommands(parts.node_id, view, parts.ports.log_levels, peers),
         groups=GroupQueries(parts.node_id, parts.groups, view, parts.configs, peers),
         transactions=TransactionQueries(
             parts.node_id,
@@ -224,6 +224,7 @@ def _records(
             ports.workers,
             backoff,
             outgoing,
+            parts.traffic,
         ),
-        consume=ConsumeHandler(parts.node_id, view, ports, backoff),
+        consume=ConsumeHandler(parts.node_id, view, ports, backoff, parts.traffic),
     )

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from streamlog.daemon.http.loop_delay import LoopDelay
+from streamlog.daemon.http.process_metrics import process_families
 from streamlog.metrics import Family, MetricKind
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.posix_disk import PosixFileSystem
 from tests.node.kit import Nodes, run_story
 from tools import generate_dashboards as dashboards
 
@@ -32,7 +35,16 @@ def families() -> dict[str, Family]:
         found.extend(await nodes.node(1).metrics.collect())
 
     run_story(story, voters=1)
+    fs = PosixFileSystem()
+    try:
+        found += process_families(GrpcNetwork(on_crash=_fail), fs)
+    finally:
+        fs.close()
     return {family.name: family for family in [*found, *LoopDelay().families()]}
+
+
+def _fail(error: Exception) -> None:
+    raise error
 
 
 def series(families: dict[str, Family]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -10,18 +11,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from streamlog.api.pb import admin_pb2
+from streamlog.api.pb import admin_pb2, batches_pb2
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.roles import PartitionDifference
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Family, Histogram, MetricKind
-from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
+from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch, PartitionId, TopicId
 from streamlog.node import Node
 from streamlog.node.metrics.changes import MetadataChanges
 from tests.node.calls import Calls, leader_of, until_done
 from tests.node.kit import Nodes, run_story
+from tests.storage.batches import batch, poison
 
 Page = dict[str, dict[tuple[str, ...], float | Histogram]]
 
@@ -138,6 +140,58 @@ def test_errors_are_counted_by_status() -> None:
     scrape(check, voters=1)
 
 
+def test_what_no_reader_could_decode_is_refused_and_counted() -> None:
+    async def check(nodes: Nodes, calls: Calls) -> None:
+        await until_done(partial(calls.produce, "n1:9092", "t", 0, b"good"))
+        for bad in (poison(), bytes([*batch([b"x"])[:-1], 0xEE])):
+            data = batches_pb2.PartitionBatches(topic="t", partition=0, batches=bad)
+            request = batches_pb2.ProduceRequest(partitions=[data])
+            answer = await calls.call("n1:9092", "Batches/Produce", request, batches_pb2.ProduceResponse)
+            assert answer.results[0].error.code in ("INVALID_RECORD", "CORRUPT_MESSAGE")
+        found = await of(nodes.node(1))
+        assert found["streamlog_topic_corrupt_batches_refused_total"]["t",] == 2
+        assert found["streamlog_topic_records_in_total"]["t",] == 1
+
+    scrape(check, voters=1)
+
+
+def test_what_clients_hold_is_shown_with_its_bounds() -> None:
+    async def check(nodes: Nodes, calls: Calls) -> None:
+        await until_done(partial(calls.produce, "n1:9092", "t", 0, b"one"))
+        found = await of(nodes.node(1))
+        assert found["streamlog_queued_response_limit_bytes"][()] == 64 << 20
+        before = found["streamlog_calls_running"][()]
+        waits = batches_pb2.FetchRequest(
+            settings=batches_pb2.FetchSettings(wait_ms_max=2000, bytes_min=1),
+            partitions=[batches_pb2.FetchPartition(topic="t", partition=0, fetch_offset=1)],
+        )
+        polling = asyncio.create_task(
+            calls.call("n1:9092", "Batches/Fetch", waits, batches_pb2.FetchResponse, timeout_s=10)
+        )
+        await nodes.until(lambda: nodes.node(1).metrics.calls._unary["/streamlog.v1.Batches/Fetch"].open == 1)
+        during = await of(nodes.node(1))
+        assert isinstance(before, int)
+        assert during["streamlog_calls_running"][()] == before + 1
+        assert during["streamlog_queued_response_bytes"][()] == 0  # who waits holds nothing
+        await polling
+        assert (await of(nodes.node(1)))["streamlog_calls_running"][()] == before
+
+    scrape(check, voters=1)
+
+
+def test_a_clock_that_is_wrong_is_seen_at_its_node() -> None:
+    async def check(nodes: Nodes, calls: Calls) -> None:
+        await nodes.until(lambda: all(node._clock.may_delete_by_time for node in nodes.alive()))
+        nodes.host(2).clock.jump_ms += 3_600_000
+        pages = [await of(nodes.node(one)) for one in (1, 2, 3)]
+        skews = [page["streamlog_clock_skew_seconds"][()] for page in pages]
+        assert skews == pytest.approx([0, 3600, 0], abs=1)
+        assert [page["streamlog_clock_agrees"][()] for page in pages] == [1, 0, 1]
+        assert pages[0]["streamlog_clock_skew_limit_seconds"][()] == 10
+
+    scrape(check)
+
+
 def test_an_unclean_election_is_counted_once_in_the_cluster() -> None:
     """By the active controller: a leader that was neither in sync, nor eligible, nor the last leader."""
     view = MetadataView()
@@ -152,6 +206,25 @@ def test_an_unclean_election_is_counted_once_in_the_cluster() -> None:
         for one in changes.values():
             one._on_metadata(view.image, OneChange(before, after))
     assert [(one.elections, one.unclean_elections) for one in changes.values()] == [(0, 0), (2, 1)]
+
+
+def test_an_election_that_provably_lost_nothing_is_not_unclean() -> None:
+    view = MetadataView()
+    proofs = {((TopicId(b"t" * 16), PartitionId(0)), LeaderEpoch(4))}
+    changes = MetadataChanges(BrokerId(1), view, lambda key, epoch: (key, epoch) in proofs)
+    view.set_controller(BrokerId(1), "n1:9092")
+    before = Partition(
+        replicas=(BrokerId(1), BrokerId(2)),
+        isr=(),
+        leader=NO_BROKER,
+        last_leader=BrokerId(1),
+        leader_epoch=LeaderEpoch(4),
+    )
+    for epoch in (4, 5):
+        old = replace(before, leader_epoch=LeaderEpoch(epoch))
+        new = replace(old, leader=BrokerId(2), isr=(BrokerId(2),), leader_epoch=LeaderEpoch(epoch + 1))
+        changes._on_metadata(view.image, OneChange(old, new))
+    assert (changes.elections, changes.proven_elections, changes.unclean_elections) == (2, 1, 1)
 
 
 class OneChange(MetadataDelta):

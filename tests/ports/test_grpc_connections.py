@@ -33,7 +33,8 @@ def connections(**silent_by_address: list[bool]) -> tuple[list[ServerConnection]
 
 
 def closed(limits: ConnectionLimits, **silent_by_address: list[bool]) -> list[tuple[str, int]]:
-    return sorted((one.address, one.port) for one in surplus(*connections(**silent_by_address), limits))
+    found = surplus(*connections(**silent_by_address), limits)
+    return sorted((one.address, one.port) for one in (*found.per_address, *found.total))
 
 
 def test_what_is_within_the_bounds_stays() -> None:
@@ -49,6 +50,11 @@ def test_of_one_address_the_silent_ones_go_then_the_newest() -> None:
 def test_in_all_whoever_has_most_gives() -> None:
     limits = ConnectionLimits(total=6, per_address=100)
     assert closed(limits, a=[True] * 9, b=[False] * 2) == [("a", port) for port in range(4, 9)]
+
+
+def test_each_is_counted_by_the_limit_that_it_exceeds() -> None:
+    found = surplus(*connections(a=[True] * 5, b=[False] * 2), ConnectionLimits(total=4, per_address=3))
+    assert ([one.address for one in found.per_address], len(found.total)) == (["a", "a"], 1)
 
 
 def fail(error: Exception) -> None:
@@ -79,6 +85,7 @@ async def test_a_server_closes_what_is_too_many_and_serves_the_others() -> None:
         while len(list(connections_of(port))) < 31:  # noqa: ASYNC110  until gRPC has accepted them
             await asyncio.sleep(0.01)
         assert watch.scan() == 25
+        assert (watch.count, watch.silent_count, watch.ended_silent) == (6, 5, 0)
         ended = 0
         for one in sockets:
             one.settimeout(0.2)
@@ -89,9 +96,10 @@ async def test_a_server_closes_what_is_too_many_and_serves_the_others() -> None:
             except TimeoutError:
                 pass
         assert ended == 25
-        assert (watch.count, watch.closed_count) == (6, 25)
+        assert (watch.count, watch.closed_per_address, watch.closed_total) == (6, 25, 0)
         assert await channel.unary(METHOD, b"b", timeout_s=10) == b"b!"
         assert watch.scan() == 0
+        assert (watch.silent_count, watch.ended_silent) == (5, 25)
     await network.close()
 
 

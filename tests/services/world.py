@@ -40,6 +40,7 @@ from streamlog.ports import CallInfo, Channel, Ports, RpcError, Stream, UnaryHan
 from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.services.all_services import NodeParts, all_services
+from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.sim import Order, SimLoop, World, run
@@ -161,6 +162,8 @@ class SmallNode:
                 ports=self.ports,
                 view=self.view,
                 configs=self.configs,
+                bounds=ClientBounds.of(self.configs.node),
+                traffic=self.replicas.traffic,
                 partitions=self.replicas,
                 disks=self.replicas,
                 controller=self,

@@ -314,6 +314,38 @@ TRANSACTION_STATE_COMPLETE_ABORT: TransactionState.ValueType  # 6
 """The last transaction is aborted."""
 Global___TransactionState: _TypeAlias = TransactionState  # noqa: Y015
 
+class _LogLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LogLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOG_LEVEL_UNSPECIFIED: _LogLevel.ValueType  # 0
+    """With AlterBrokerLoggers: that of the logger above; otherwise not used."""
+    LOG_LEVEL_DEBUG: _LogLevel.ValueType  # 1
+    """Also single calls, with `streamlog.requests`."""
+    LOG_LEVEL_INFO: _LogLevel.ValueType  # 2
+    """The default: each change of state."""
+    LOG_LEVEL_WARN: _LogLevel.ValueType  # 3
+    """What an operator should look at."""
+    LOG_LEVEL_ERROR: _LogLevel.ValueType  # 4
+    """Only what stopped the node, and defects."""
+
+class LogLevel(_LogLevel, metaclass=_LogLevelEnumTypeWrapper):
+    """The least severity that a logger logs."""
+
+LOG_LEVEL_UNSPECIFIED: LogLevel.ValueType  # 0
+"""With AlterBrokerLoggers: that of the logger above; otherwise not used."""
+LOG_LEVEL_DEBUG: LogLevel.ValueType  # 1
+"""Also single calls, with `streamlog.requests`."""
+LOG_LEVEL_INFO: LogLevel.ValueType  # 2
+"""The default: each change of state."""
+LOG_LEVEL_WARN: LogLevel.ValueType  # 3
+"""What an operator should look at."""
+LOG_LEVEL_ERROR: LogLevel.ValueType  # 4
+"""Only what stopped the node, and defects."""
+Global___LogLevel: _TypeAlias = LogLevel  # noqa: Y015
+
 @_typing.final
 class ReplicaAssignment(_message.Message):
     """Node ids of the replicas of one partition."""
@@ -3399,3 +3431,157 @@ class FindHangingTransactionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FindHangingTransactionsResponse: _TypeAlias = FindHangingTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeBrokerLoggersRequest(_message.Message):
+    """Describes the loggers of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Required; BROKER_ID_NOT_REGISTERED if there is no such node."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeBrokerLoggersRequest: _TypeAlias = DescribeBrokerLoggersRequest  # noqa: Y015
+
+@_typing.final
+class BrokerLogger(_message.Message):
+    """A logger of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    IS_SET_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`root`, a package of the node such as `streamlog.raft`, or a library."""
+    level: Global___LogLevel.ValueType
+    """The level in effect."""
+    is_set: _builtins.bool
+    """It was set for this logger; otherwise it is that of the logger above."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        level: Global___LogLevel.ValueType = ...,
+        is_set: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_set", b"is_set", "level", b"level", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerLogger: _TypeAlias = BrokerLogger  # noqa: Y015
+
+@_typing.final
+class DescribeBrokerLoggersResponse(_message.Message):
+    """Response to a DescribeBrokerLoggersRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGGERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def loggers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerLogger]:
+        """The root first, then by rising name."""
+
+    def __init__(
+        self,
+        *,
+        loggers: _abc.Iterable[Global___BrokerLogger] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loggers", b"loggers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeBrokerLoggersResponse: _TypeAlias = DescribeBrokerLoggersResponse  # noqa: Y015
+
+@_typing.final
+class LoggerChange(_message.Message):
+    """A new level of one logger."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """One that DescribeBrokerLoggers lists; INVALID_REQUEST otherwise."""
+    level: Global___LogLevel.ValueType
+    """UNSPECIFIED: that of the logger above."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        level: Global___LogLevel.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoggerChange: _TypeAlias = LoggerChange  # noqa: Y015
+
+@_typing.final
+class AlterBrokerLoggersRequest(_message.Message):
+    """Changes levels of loggers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Required; BROKER_ID_NOT_REGISTERED if there is no such node."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LoggerChange]:
+        """1 to 100; no logger twice."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        changes: _abc.Iterable[Global___LoggerChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterBrokerLoggersRequest: _TypeAlias = AlterBrokerLoggersRequest  # noqa: Y015
+
+@_typing.final
+class AlterBrokerLoggersResponse(_message.Message):
+    """Response to an AlterBrokerLoggersRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGGERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def loggers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerLogger]:
+        """All loggers, after the changes."""
+
+    def __init__(
+        self,
+        *,
+        loggers: _abc.Iterable[Global___BrokerLogger] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loggers", b"loggers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterBrokerLoggersResponse: _TypeAlias = AlterBrokerLoggersResponse  # noqa: Y015

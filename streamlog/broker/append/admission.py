@@ -15,7 +15,7 @@ class QueuedBytes:
     """One a node."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._queued = 0
 
     @property
@@ -25,11 +25,11 @@ class QueuedBytes:
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:
         """ThrottledError where they are too many. A request always fits while no other waits."""
-        if self._queued and self._queued + size_bytes > self._limit:
+        if self._queued and self._queued + size_bytes > self.limit:
             raise ThrottledError(
-                f"{self._queued} bytes of records wait to be appended, {self._limit} may (queued.max.request.bytes)",
+                f"{self._queued} bytes of records wait to be appended, {self.limit} may (queued.max.request.bytes)",
                 field="queued.max.request.bytes",
-                limit=self._limit,
+                limit=self.limit,
             )
         self._queued += size_bytes
         try:

@@ -34,7 +34,7 @@ from streamlog.broker.append.admission import QueuedBytes
 from streamlog.broker.append.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.broker.leader_progress import LeaderProgress
 from streamlog.broker.topic_settings import TopicSettings
-from streamlog.errors import StreamlogError
+from streamlog.errors import CorruptMessageError, InvalidRecordError, StreamlogError
 from streamlog.metrics import TopicTraffic
 from streamlog.model import Acks, Appended, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Buffer, Clock, Workers
@@ -109,16 +109,20 @@ class AppendPipeline:
         InvalidTransactionStateError for a transaction that was not verified, ThrottledError where too many bytes wait,
         and the error that ended this leadership.
         """
-        if opening is not None:
-            header = transactional_header(batches)
-            if header is not None and self.verifications.is_needed(header):
-                with queued.holding(len(batches)):
-                    return await self._append_verified(batches, header, acks, opening)
-        if not self.needs_worker(batches):
-            with suppress(ManyHeadersError):
-                return self._append_now(batches, acks, None)
-        with queued.holding(len(batches)):
-            return await self._append_prepared(batches, acks, None)
+        try:
+            if opening is not None:
+                header = transactional_header(batches)
+                if header is not None and self.verifications.is_needed(header):
+                    with queued.holding(len(batches)):
+                        return await self._append_verified(batches, header, acks, opening)
+            if not self.needs_worker(batches):
+                with suppress(ManyHeadersError):
+                    return self._append_now(batches, acks, None)
+            with queued.holding(len(batches)):
+                return await self._append_prepared(batches, acks, None)
+        except (CorruptMessageError, InvalidRecordError):
+            self._traffic.refused_batches += 1
+            raise
 
     # -- stage 1: a transaction's first batch
 

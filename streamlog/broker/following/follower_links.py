@@ -64,6 +64,7 @@ class FollowerLinks:
         self._clock = clock
         self._random = random
         self._probe = probe
+        self.refused_messages = 0  # that were no valid messages of a leader, since the start
         self._tasks: asyncio.TaskGroup | None = None  # since `run`
         self._loop: asyncio.AbstractEventLoop | None = None  # since `run`
         self._waiting: dict[FollowerReplica, None] = {}  # followed before `run`
@@ -150,6 +151,7 @@ class FollowerLinks:
             elif link.has_worked:
                 self._on_broken(leader)
         except StreamlogError as error:  # not a valid message of a leader: reconnect later
+            self.refused_messages += 1
             self._probe("replication_corrupt", leader=leader, address=address, reason=error.message)
         finally:
             await channel.close()

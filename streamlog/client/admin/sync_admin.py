@@ -62,6 +62,8 @@ class Admin:
     repair_replicas = blocking(AsyncAdmin.repair_replicas)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_node = blocking(AsyncAdmin.describe_node)
+    describe_broker_loggers = blocking(AsyncAdmin.describe_broker_loggers)
+    alter_broker_loggers = blocking(AsyncAdmin.alter_broker_loggers)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
     drain_node = blocking(AsyncAdmin.drain_node)
     cancel_drain = blocking(AsyncAdmin.cancel_drain)

@@ -357,6 +357,23 @@ class Limits(Struct, frozen=True, kw_only=True):
     new_partitions_per_request_max: int
 
 
+class LoggerLevel(enum.Enum):
+    """The least severity that a logger logs."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+
+
+class BrokerLogger(Struct, frozen=True, kw_only=True):
+    """A logger of a node's own log. `level`: in effect; None: one that this release does not know."""
+
+    name: str
+    level: LoggerLevel | None
+    is_set: bool  # for this logger; else it is that of the logger above
+
+
 class NodeRelease(Struct, frozen=True, kw_only=True):
     """Release, features and limits of the node that answered."""
 

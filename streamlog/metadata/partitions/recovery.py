@@ -20,6 +20,7 @@ from streamlog.metadata.partitions.election import Occasion, revise
 from streamlog.metadata.partitions.replica_states import (
     ReplicaState,
     chosen,
+    is_proof,
     known_complete,
     longest,
     lost_records,
@@ -84,6 +85,17 @@ def current_states(answers: PartitionAnswers, image: MetadataImage) -> tuple[Rep
         for state in answers.states
         if (broker := image.brokers.get(state.broker_id)) is not None and broker.epoch == state.broker_epoch
     )
+
+
+def proven(answers: PartitionAnswers, image: MetadataImage) -> bool:
+    """Whether an election by these answers loses nothing that was acknowledged."""
+    partition = leaderless(answers, image)
+    if partition is None:
+        return False
+    active = frozenset(broker.broker_id for broker in image.brokers.values() if broker.active)
+    states = current_states(answers, image)
+    fit = [s for s in states if s.broker_id in active and s.broker_id not in partition.offline and not s.damaged]
+    return is_proof(partition, fit)
 
 
 def to_query(image: MetadataImage, after: PartitionKey | None = None) -> Iterator[tuple[PartitionKey, Replicas]]:

@@ -77,12 +77,18 @@ def chosen(
         return None
     leader = max(able.values(), key=lambda state: _preference(partition, state)).broker_id
     known = known_complete(partition)
-    if any(broker_id in able and able[broker_id].durable for broker_id in known):
+    if is_proof(partition, able.values()):
         return LeaderChoice(leader=leader, proven=True)
     best_there_is = bool(known) and not eligible and all(broker_id in able for broker_id in known)
     if by_hand or strategy is RecoveryStrategy.AGGRESSIVE or (strategy is RecoveryStrategy.BALANCED and best_there_is):
         return LeaderChoice(leader=leader, proven=False)
     return None
+
+
+def is_proof(partition: Partition, able: Iterable[ReplicaState]) -> bool:
+    """Whether the longest of these logs has everything acknowledged. `able`: of replicas that may lead."""
+    known = known_complete(partition)
+    return any(state.durable and state.broker_id in known for state in able)
 
 
 def known_complete(partition: Partition) -> Replicas:

@@ -10,8 +10,13 @@ millisecond.
     disks          log directories: space, syncs
     groups         groups that this node coordinates: members, state, committed offsets, lag
     transactions   open transactions, the oldest one
+    client_bounds  what clients hold of the node's bounds: calls, bytes in and out
+    integrity      the scrubber, damaged ranges, repairs
     quorum         the metadata quorum as this node sees it
+    clock          the wall clock against the quorum's
     changes        ISR changes and leader elections
+
+Connections and descriptors belong to the process: `daemon.http.process_metrics`.
 """
 
 from streamlog.node.metrics.calls import CallMeter

@@ -1,4 +1,5 @@
-"""Counts every call to the node, in the method router, through which all of them go.
+"""Counts every call to the node, in the method router, through which all of them go; logs each, where that is wanted
+(logger `streamlog.requests`).
 
 A unary call has a latency; a stream is counted while it is open.
 """
@@ -11,7 +12,7 @@ from typing import TypeVar
 from streamlog.errors import Status
 from streamlog.metrics.families import Family, Sample, counter, gauge, histogram
 from streamlog.metrics.histogram import Histogram
-from streamlog.ports import CallInfo, Clock, RpcError
+from streamlog.ports import CallInfo, Clock, LogLevels, Probe, RpcError
 
 Input = TypeVar("Input")
 Answer = TypeVar("Answer")
@@ -33,38 +34,52 @@ class MethodCalls:
 class CallMeter:
     """Owned by the node. Methods are known from the start: the metrics of one that was never called are 0."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, probe: Probe, levels: LogLevels) -> None:
         self._clock = clock
+        self._probe = probe
+        self._levels = levels
         self._unary: dict[str, MethodCalls] = {}
         self._streams: dict[str, MethodCalls] = {}
 
     def unary(self, method: str, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
         """The handler, with its calls counted."""
-        return self._counted(self._unary.setdefault(method, MethodCalls()), handler)
+        return self._counted(method, self._unary.setdefault(method, MethodCalls()), handler)
 
     def stream(self, method: str, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
-        return self._counted(self._streams.setdefault(method, MethodCalls()), handler)
+        return self._counted(method, self._streams.setdefault(method, MethodCalls()), handler)
 
-    def _counted(self, calls: MethodCalls, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
-        monotonic = self._clock.monotonic
+    def _counted(self, method: str, calls: MethodCalls, handler: Handler[Input, Answer]) -> Handler[Input, Answer]:
+        monotonic, levels = self._clock.monotonic, self._levels
 
         async def handle(request: Input, info: CallInfo) -> Answer:
             began_s = monotonic()
             calls.started += 1
             calls.open += 1
+            status = "CANCELLED"
             try:
-                return await handler(request, info)
+                answer = await handler(request, info)
+                status = "OK"
+                return answer
             except RpcError as error:
-                calls.errors[error.status.name] = calls.errors.get(error.status.name, 0) + 1
+                status = error.status.name
+                calls.errors[status] = calls.errors.get(status, 0) + 1
                 raise
             except Exception:
-                calls.errors[Status.INTERNAL.name] = calls.errors.get(Status.INTERNAL.name, 0) + 1
+                status = Status.INTERNAL.name
+                calls.errors[status] = calls.errors.get(status, 0) + 1
                 raise
             finally:
                 calls.open -= 1
-                calls.latency_s.observe(monotonic() - began_s)
+                took_s = monotonic() - began_s
+                calls.latency_s.observe(took_s)
+                if levels.requests:
+                    self._log(method, info, status, took_s)
 
         return handle
+
+    def _log(self, method: str, info: CallInfo, status: str, took_s: float) -> None:
+        ms = round(took_s * 1000, 3)
+        self._probe("request_served", method=method.lstrip("/"), peer=info.peer, status=status, ms=ms)
 
     def families(self) -> list[Family]:
         everything = sorted({**self._unary, **self._streams}.items())

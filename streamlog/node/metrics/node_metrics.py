@@ -6,22 +6,29 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from streamlog.broker.following.follower_links import FollowerLinks
 from streamlog.broker.table.replicas import Replicas
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.coordinator.transactions import TransactionCoordinator
+from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics.families import Family, gauge, info, single
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, LeaderEpoch
 from streamlog.node.metrics.calls import CallMeter
 from streamlog.node.metrics.changes import MetadataChanges
+from streamlog.node.metrics.client_bounds import client_bound_families
+from streamlog.node.metrics.clock import clock_families
 from streamlog.node.metrics.disks import disk_families
 from streamlog.node.metrics.groups import group_families
+from streamlog.node.metrics.integrity import integrity_families
 from streamlog.node.metrics.partitions import partition_families
 from streamlog.node.metrics.quorum import quorum_families
 from streamlog.node.metrics.transactions import transaction_families
+from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.quorum_member import QuorumMember
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
+from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.storage.directories.directories import LogDirectories
 
 
@@ -33,6 +40,9 @@ class Sources(Struct, frozen=True, kw_only=True):
     directories: LogDirectories
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    bounds: ClientBounds
+    links: FollowerLinks
+    clock: QuorumClock
 
 
 class NodeMetrics:
@@ -43,9 +53,13 @@ class NodeMetrics:
         self._view = view
         self._ports = ports
         self._is_ready = is_ready
-        self._changes = MetadataChanges(me, view)
-        self.calls = CallMeter(ports.clock)
+        self._changes = MetadataChanges(me, view, self._was_proven)
+        self.calls = CallMeter(ports.clock, ports.probe, ports.log_levels)
         self.sources: Sources | None = None
+
+    def _was_proven(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> bool:
+        active = None if self.sources is None else self.sources.member.active
+        return active is not None and active.recovery.was_proven(key, leader_epoch)
 
     async def collect(self, *, per_partition: bool = True) -> list[Family]:
         """`per_partition`: whether to include series of single partitions."""
@@ -59,8 +73,11 @@ class NodeMetrics:
         if sources is None:
             return families
         families += quorum_families(sources.member, self._view, self._me)
+        families += clock_families(sources.clock)
         families += disk_families(self._ports.fs, sources.directories)
-        families += await partition_families(sources.replicas, per_partition=per_partition)
+        families += integrity_families(sources.directories, sources.replicas)
+        families += client_bound_families(sources.bounds)
+        families += await partition_families(sources.replicas, sources.links, per_partition=per_partition)
         families += await group_families(sources.groups, sources.replicas, per_partition=per_partition)
         families += transaction_families(sources.transactions, self._ports.clock.wall_ms())
         return families

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
+from streamlog.broker.following.follower_links import FollowerLinks
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.table.replica import Replica
 from streamlog.broker.table.replicas import Replicas
@@ -15,12 +16,17 @@ PARTITIONS_AT_ONCE: Final = 128
 """Collected before the scrape yields to the event loop: about a quarter of a millisecond."""
 
 
-async def partition_families(replicas: Replicas, *, per_partition: bool) -> list[Family]:
+async def partition_families(replicas: Replicas, links: FollowerLinks, *, per_partition: bool) -> list[Family]:
     """`per_partition`: False leaves out the series of single partitions, and keeps the totals."""
     table = _Table()
     async for replica in _in_turns(replicas):
         table.add(replica)
-    return [*table.totals(), *(table.families() if per_partition else []), *_traffic(replicas)]
+    refused = counter(
+        "streamlog_replication_messages_refused_total",
+        "Messages of leaders that this node refused as a follower: corrupt, or not valid.",
+        single(links.refused_messages),
+    )
+    return [*table.totals(), *(table.families() if per_partition else []), *_traffic(replicas), refused]
 
 
 async def _in_turns(replicas: Replicas) -> AsyncIterator[Replica]:
@@ -154,6 +160,18 @@ def _traffic(replicas: Replicas) -> list[Family]:
             "streamlog_topic_replication_bytes_out_total",
             "Bytes sent by this node, as leader, to followers.",
             [(labels, one.replicated_out) for labels, one in traffic],
+            topic,
+        ),
+        counter(
+            "streamlog_topic_corrupt_batches_refused_total",
+            "Requests of producers that this node refused as leader: wrong checksums, records that cannot be decoded.",
+            [(labels, one.refused_batches) for labels, one in traffic],
+            topic,
+        ),
+        counter(
+            "streamlog_topic_corrupt_batches_skipped_total",
+            "Stored batches that cannot be decoded, skipped for clients of Subscribe and Consume by their choice.",
+            [(labels, one.skipped_batches) for labels, one in traffic],
             topic,
         ),
     ]

@@ -41,7 +41,15 @@ def quorum_families(member: QuorumMember, view: MetadataView, me: BrokerId) -> l
             single(int(leadership.is_self and leadership.is_ready)),
         ),
     ]
-    return [*families, *_cluster(view.image)] if view.controller == me else families
+    if view.controller != me:
+        return families
+    waiting = 0 if member.active is None else member.active.recovery.waiting
+    recovery = gauge(
+        "streamlog_controller_recovery_waiting_partitions",
+        "Leaderless partitions for which the active replicas prove no safe leader: other nodes must be started.",
+        single(waiting),
+    )
+    return [*families, *_cluster(view.image), recovery]
 
 
 def _cluster(image: MetadataImage) -> list[Family]:

@@ -44,33 +44,43 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     per_address: int
 
 
+class Surplus(Struct, frozen=True):
+    """The connections to close, by the limit that they exceed."""
+
+    per_address: list[ServerConnection]
+    total: list[ServerConnection]
+
+
 def surplus(
     connections: Iterable[ServerConnection], first_seen: dict[tuple[str, int], int], limits: ConnectionLimits
-) -> list[ServerConnection]:
+) -> Surplus:
     """The connections to close. `first_seen`: by peer, a number that rises with time. Pure."""
     per_address: dict[str, list[ServerConnection]] = defaultdict(list)
     for one in connections:
         per_address[one.address].append(one)
-    closed: list[ServerConnection] = []
+    found = Surplus([], [])
     for of_one in per_address.values():  # the ones to close first are last
         of_one.sort(key=lambda one: (one.is_silent, first_seen[one.address, one.port]))
         while len(of_one) > limits.per_address:
-            closed.append(of_one.pop())
+            found.per_address.append(of_one.pop())
     left = sum(map(len, per_address.values()))
     while left > limits.total:  # of the address that has most
-        closed.append(max(per_address.values(), key=len).pop())
+        found.total.append(max(per_address.values(), key=len).pop())
         left -= 1
-    return closed
+    return found
 
 
 class ConnectionWatch:
     """Enforces the limits of one server; `run` is its task."""
 
     def __init__(self, port: int, limits: ConnectionLimits, report: Callable[[str], None]) -> None:
+        self.limits = limits
         self.count = 0
-        self.closed_count = 0  # since the start
+        self.silent_count = 0  # of these, those that have not sent a byte
+        # Since the start: closed by a limit; and all that ended without having sent a byte, whoever ended them.
+        self.closed_per_address = self.closed_total = self.ended_silent = 0
+        self._silent: set[tuple[str, int]] = set()
         self._port = port
-        self._limits = limits
         self._report = report
         self._first_seen: dict[tuple[str, int], int] = {}
         self._scans = 0
@@ -85,20 +95,27 @@ class ConnectionWatch:
                 self._reported_at = loop.time()
                 self._report(
                     f"{self.count + closed} connections to port {self._port}: {closed} were closed, silent ones and "
-                    f"the newest first; the limits are {self._limits.total} (max.connections) and "
-                    f"{self._limits.per_address} from one address (max.connections.per.ip)"
+                    f"the newest first; the limits are {self.limits.total} (max.connections) and "
+                    f"{self.limits.per_address} from one address (max.connections.per.ip)"
                 )
 
     def scan(self) -> int:
-        """Closes the surplus. Returns how many were closed."""
+        """Closes the surplus; it ends, and is counted as ended, by the next scan. Returns how many were closed."""
         found = list(connections_of(self._port))
         self._scans += 1
         seen = self._first_seen
         self._first_seen = {(one.address, one.port): seen.get((one.address, one.port), self._scans) for one in found}
-        closed = sum(_shut_down(one, self._port) for one in surplus(found, self._first_seen, self._limits))
-        self.count = len(found) - closed
-        self.closed_count += closed
-        return closed
+        self.ended_silent += len(self._silent - self._first_seen.keys())
+        self._silent = {(one.address, one.port) for one in found if one.is_silent}
+        over = surplus(found, self._first_seen, self.limits)
+        per_address, total = (
+            sum(_shut_down(one, self._port) for one in some) for some in (over.per_address, over.total)
+        )
+        self.closed_per_address += per_address
+        self.closed_total += total
+        self.count = len(found) - per_address - total
+        self.silent_count = len(self._silent) - sum(one.is_silent for one in (*over.per_address, *over.total))
+        return per_address + total
 
 
 def connections_of(port: int) -> Iterator[ServerConnection]:

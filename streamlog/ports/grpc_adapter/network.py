@@ -12,6 +12,7 @@ import grpc
 
 from streamlog.ports.forks import note_use
 from streamlog.ports.grpc_adapter.channel import GrpcChannel
+from streamlog.ports.grpc_adapter.connections import ConnectionWatch
 from streamlog.ports.grpc_adapter.late_events import silence_late_events
 from streamlog.ports.grpc_adapter.server import GrpcServer, Handlers
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
@@ -63,6 +64,10 @@ class GrpcNetwork:
         self._channels = [known for known in self._channels if not known.closed]
         self._channels.append(channel)
         return channel
+
+    def connection_watches(self) -> list[ConnectionWatch]:
+        """Of the open servers whose connections are limited."""
+        return [one.connections for one in self._servers if not one.closed and one.connections is not None]
 
     async def close(self) -> None:
         """Close channels and servers that are still open."""

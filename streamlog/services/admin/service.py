@@ -4,7 +4,7 @@ by the active controller             create, delete, alter, elect, reassign, dra
 by the leader of the quorum          voters (the same node)
 from this node's image               lists and descriptions, the progress of a drain; once the image has every change
                                      that any node had acknowledged before the call
-by the nodes concerned               log directories, digests, configs of another node
+by the nodes concerned               log directories, digests, configs of another node, loggers
 by the coordinators                  groups, transactions
 """
 
@@ -23,6 +23,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.services.admin.configs import ConfigDescriptions
 from streamlog.services.admin.controller_commands import ControllerDispatch
 from streamlog.services.admin.groups import GroupQueries
+from streamlog.services.admin.loggers import LoggerCommands
 from streamlog.services.admin.nodes import NodeQueries
 from streamlog.services.admin.reads import ClusterReads
 from streamlog.services.admin.transactions import TransactionQueries
@@ -114,6 +115,7 @@ class AdminService(Struct, frozen=True, kw_only=True):
     configs: ConfigDescriptions
     voters: VoterCommands
     nodes: NodeQueries
+    loggers: LoggerCommands
     groups: GroupQueries
     transactions: TransactionQueries
 
@@ -210,4 +212,13 @@ class AdminService(Struct, frozen=True, kw_only=True):
             ),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, fresh(nodes.digest_replicas)),
             unary("RepairReplicas", pb.RepairReplicasRequest, pb.RepairReplicasResponse, fresh(nodes.repair_replicas)),
+            unary(
+                "DescribeBrokerLoggers",
+                pb.DescribeBrokerLoggersRequest,
+                pb.DescribeBrokerLoggersResponse,
+                self.loggers.describe,
+            ),
+            unary(
+                "AlterBrokerLoggers", pb.AlterBrokerLoggersRequest, pb.AlterBrokerLoggersResponse, self.loggers.alter
+            ),
         ]

@@ -22,7 +22,7 @@ class CallSlots:
     """`max.concurrent.calls`, of all client services of a node together; a stream is one call until it ends."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._running = 0
 
     @property
@@ -39,12 +39,12 @@ class CallSlots:
 
     def _counted(self, work: Callable[[Input, Call], Awaitable[Answer]]) -> Callable[[Input, Call], Awaitable[Answer]]:
         async def serve(request: Input, call: Call) -> Answer:
-            if self._running >= self._limit:
+            if self._running >= self.limit:
                 raise ThrottledError(
-                    f"this node already serves {self._limit} concurrent calls and streams (max.concurrent.calls): "
+                    f"this node already serves {self.limit} concurrent calls and streams (max.concurrent.calls): "
                     "retry later, or use another node",
                     field="max.concurrent.calls",
-                    limit=self._limit,
+                    limit=self.limit,
                 )
             self._running += 1
             try:

@@ -38,6 +38,7 @@ from streamlog.client.groups.rebalancing import Listeners
 from streamlog.config import load_consumer
 from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
+from streamlog.metrics import Traffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.records.decode import Fields
@@ -52,11 +53,12 @@ _FETCH_BYTES: Final = 4 << 20
 
 
 class ConsumeHandler:
-    def __init__(self, node_id: BrokerId, view: MetadataView, ports: Ports, backoff: Backoff) -> None:
+    def __init__(self, node_id: BrokerId, view: MetadataView, ports: Ports, backoff: Backoff, traffic: Traffic) -> None:
         self._node_id = node_id
         self._view = view
         self._ports = ports
         self._backoff = backoff
+        self._traffic = traffic
 
     async def consume(
         self, requests: Requests[pb.ConsumeRequest], responses: Responses[pb.ConsumeResponse], call: Call
@@ -66,7 +68,7 @@ class ConsumeHandler:
             return
         wanted = convert.join(first)
         up = convert.up(first, by_credit=wanted.by_credit, first=True)
-        stream = _Stream(wanted, responses, self._backoff)
+        stream = _Stream(wanted, responses, self._backoff, self._traffic)
         member = ConsumeMember(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
         await stream.serve(member, up, requests)
 
@@ -204,10 +206,17 @@ class ConsumeMember:
 class _Stream:
     """One call."""
 
-    def __init__(self, wanted: ConsumeJoin, responses: Responses[pb.ConsumeResponse], backoff: Backoff) -> None:
+    def __init__(
+        self,
+        wanted: ConsumeJoin,
+        responses: Responses[pb.ConsumeResponse],
+        backoff: Backoff,
+        traffic: Traffic,
+    ) -> None:
         self._wanted = wanted
         self._responses = responses
         self._backoff = backoff
+        self._traffic = traffic
         self._credits = 0
         self._granted = False  # the first credits are not acknowledgements
         self._sent = SentRecords()
@@ -314,6 +323,7 @@ class _Stream:
         """The offset after it is committed, unless records before it are unacknowledged."""
         partition = TopicPartition(skipped.topic, PartitionId(skipped.partition))
         following = Offset(skipped.next_offset or 0)
+        self._traffic.of(skipped.topic).skipped_batches += 1
         if self._member.reader(partition) is None:
             return
         self._sent.skip(partition, following)

@@ -24,6 +24,7 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Responses
 from streamlog.client.connection.backoff import Backoff
 from streamlog.metadata.view import MetadataView
+from streamlog.metrics import Traffic
 from streamlog.model import BrokerId
 from streamlog.ports import Workers
 from streamlog.services.batches.offsets import OffsetsHandler
@@ -50,7 +51,9 @@ class SubscribeHandler:
         workers: Workers,
         backoff: Backoff,
         outgoing: OutgoingBytes,
+        traffic: Traffic,
     ) -> None:
+        self._traffic = traffic
         self._outgoing = outgoing
         self._node_id = node_id
         self._view = view
@@ -79,7 +82,7 @@ class SubscribeHandler:
             async with self._outgoing.reader() as reader, asyncio.TaskGroup() as tasks:
                 placement.reader = reader
                 placing = tasks.create_task(placement.run(tasks))
-                await SubscribeDelivery(query, placement, self._view, self._workers).run(responses)
+                await SubscribeDelivery(query, placement, self._view, self._workers, self._traffic).run(responses)
                 placing.cancel()
                 placement.stop()
         finally:

@@ -28,6 +28,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metadata.view import MetadataView
+from streamlog.metrics import Traffic
 from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset
 from streamlog.ports import Buffer, Workers
 from streamlog.records import BatchHeader, Codec, check_crc, codec_of, iter_fields, scan_headers
@@ -48,8 +49,14 @@ class SubscribeDelivery:
     """One call's."""
 
     def __init__(
-        self, query: SubscribeQuery, placement: PartitionPlacement, view: MetadataView, workers: Workers
+        self,
+        query: SubscribeQuery,
+        placement: PartitionPlacement,
+        view: MetadataView,
+        workers: Workers,
+        traffic: Traffic,
     ) -> None:
+        self._traffic = traffic
         self._query = query
         self._placement = placement
         self._view = view
@@ -185,6 +192,7 @@ class SubscribeDelivery:
         found = corrupt_batch(partition.topic_partition, header.base_offset, header.next_offset, error)
         if not self._query.skip_corrupt:
             raise found from error
+        self._traffic.of(partition.topic_partition.topic).skipped_batches += 1
         if header.is_control:
             partition.aborted.on_unreadable(header)
         partition.position = max(partition.position or Offset(0), header.next_offset)

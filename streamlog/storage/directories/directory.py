@@ -78,6 +78,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.scrub = ScrubProgress()  # the scrubber's, while there is one
         self.on_damage: Callable[[Log], None] | None = None  # something below a log's end cannot be read
+        self.found_ranges = 0  # damaged ones, since the start
         self._recovery_points: dict[TopicPartition, Offset] = {}  # as on disk
         self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
         self._cleaned: dict[TopicPartition, Offset] = {}
@@ -275,6 +276,7 @@ class LogDirectory:
         return self.failure
 
     def on_damage_found(self, partition: TopicPartition, damages: Sequence[SegmentDamage]) -> None:
+        self.found_ranges += len(damages)
         for damaged in damages[:DAMAGES_LOGGED_MAX]:
             self._probe(
                 "damage_found",

@@ -65,7 +65,8 @@ async def note_examination(log: LogState, segment: Segment, found: ExaminationRe
     if found.damages:
         log.damaged_segments[segment] = found
         if known is None or found.damages != known.damages:
-            log.owner.on_damage_found(log.partition, found.damages)
+            before = () if known is None else known.damages
+            log.owner.on_damage_found(log.partition, [one for one in found.damages if one not in before])
     elif found.index_fault:
         if segment is log.segments.active:
             log.roll_now()  # what is appended meanwhile goes to another one

@@ -40,7 +40,7 @@ class LogOwner(Protocol):
         """A write failed: take the directory offline. Returns what to raise."""
 
     def on_damage_found(self, partition: TopicPartition, damages: Sequence[SegmentDamage]) -> None:
-        """Some ranges below the log's end cannot be read; they are in `damaged_segments`."""
+        """Ranges below the log's end cannot be read (`damaged_segments`). `damages`: those not reported yet."""
 
     def on_index_rebuilt(self, path: str, reason: str) -> None:
         """An index was wrong and has been rebuilt."""

@@ -383,3 +383,47 @@ def test_offsets_epochs_and_producer_ids() -> None:
         assert (made.producer_id, made.producer_epoch) == (5, 4)
 
     simulate(story)
+
+
+def test_levels_of_loggers_are_changed_at_the_named_node_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        change = pb.LoggerChange(name="streamlog.requests", level=pb.LOG_LEVEL_DEBUG)
+        request = pb.AlterBrokerLoggersRequest(node_id=2, changes=[change])
+        altered = await ask(cluster, "AlterBrokerLoggers", request, pb.AlterBrokerLoggersResponse, node=1)
+        assert [one.name for one in altered.loggers if one.is_set] == ["streamlog.requests"]
+        for asked in (1, 2):
+            for node, is_set in ((1, False), (2, True)):
+                about = pb.DescribeBrokerLoggersRequest(node_id=node)
+                found = await ask(cluster, "DescribeBrokerLoggers", about, pb.DescribeBrokerLoggersResponse, node=asked)
+                by_name = {one.name: one for one in found.loggers}
+                assert by_name["streamlog.requests"].is_set is is_set
+                assert by_name["streamlog.raft"].level == pb.LOG_LEVEL_INFO
+        request.changes[0].level = pb.LOG_LEVEL_UNSPECIFIED
+        altered = await ask(cluster, "AlterBrokerLoggers", request, pb.AlterBrokerLoggersResponse, node=1)
+        assert not any(one.is_set for one in altered.loggers)
+
+    simulate(story)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (pb.AlterBrokerLoggersRequest(node_id=1), "INVALID_REQUEST"),
+        (pb.AlterBrokerLoggersRequest(node_id=1, changes=[pb.LoggerChange(name="no\x1b.such")]), "INVALID_REQUEST"),
+        (pb.AlterBrokerLoggersRequest(node_id=1, changes=[pb.LoggerChange(name="root")] * 2), "INVALID_REQUEST"),
+        (pb.AlterBrokerLoggersRequest(node_id=1, changes=[pb.LoggerChange(name="x" * 10**6)]), "INVALID_REQUEST"),
+        (pb.AlterBrokerLoggersRequest(node_id=9, changes=[pb.LoggerChange(name="root")]), "BROKER_ID_NOT_REGISTERED"),
+        (pb.AlterBrokerLoggersRequest(node_id=-1, changes=[pb.LoggerChange(name="root")]), "INVALID_REQUEST"),
+    ],
+)
+def test_bad_changes_of_loggers_change_nothing(request_: pb.AlterBrokerLoggersRequest, code: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        with pytest.raises(StreamlogError) as refused:
+            await ask(cluster, "AlterBrokerLoggers", request_, pb.AlterBrokerLoggersResponse)
+        assert refused.value.code == code
+        assert len(refused.value.message) < 1_000
+        assert "\x1b" not in refused.value.message
+
+    simulate(story)

@@ -372,6 +372,7 @@ def test_it_is_skipped_by_choice() -> None:
             assert reader.values[0] == [b"before", b"after"]
             assert [(one.offset, one.next_offset) for one in skipped] == [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]
             assert all(one.reason for one in skipped)
+            assert cluster.node.replicas.traffic.of("t").skipped_batches == 5
 
     simulate(story)
 

@@ -1,0 +1,53 @@
+"""Connections and reserved descriptors of the process, from the real ports."""
+
+from __future__ import annotations
+
+from streamlog.metrics import Family
+from streamlog.metrics.families import counter, gauge, single
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.posix_disk import PosixFileSystem
+
+
+def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
+    watches = network.connection_watches()
+    return [
+        gauge(
+            "streamlog_connections",
+            "Connections of clients and other nodes, counted once a second.",
+            single(sum(watch.count for watch in watches)),
+        ),
+        gauge(
+            "streamlog_connections_limit",
+            "As many may be open: max.connections.",
+            single(sum(watch.limits.total for watch in watches)),
+        ),
+        gauge(
+            "streamlog_connections_silent",
+            "Those of them that have not sent a byte yet.",
+            single(sum(watch.silent_count for watch in watches)),
+        ),
+        counter(
+            "streamlog_connections_closed_total",
+            "Connections that this node closed, by the limit that they exceeded.",
+            [
+                (("max.connections",), sum(watch.closed_total for watch in watches)),
+                (("max.connections.per.ip",), sum(watch.closed_per_address for watch in watches)),
+            ],
+            ("limit",),
+        ),
+        counter(
+            "streamlog_connections_ended_silent_total",
+            "Connections that ended without having sent a byte: by a limit, by the handshake timeout, or by the peer.",
+            single(sum(watch.ended_silent for watch in watches)),
+        ),
+        gauge(
+            "streamlog_reserved_descriptors",
+            "Descriptors reserved for the disk; fewer than at the start: the process may open no more files.",
+            single(fs.spares.spare_count),
+        ),
+        counter(
+            "streamlog_reserved_descriptors_used_total",
+            "How often a reserved descriptor was given up so that a file could be opened.",
+            single(fs.spares.used_count),
+        ),
+    ]
