@@ -9,7 +9,7 @@ MARKS  ?= not long and not rounds and not interop and not spark
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/real_processes requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-peers demo interop proto docs kernel dist test-dist release-notes site clean
+.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-count bench-peers demo interop proto docs kernel dist test-dist release-notes site clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -97,6 +97,9 @@ demo-console: $(STAMP)  ## three nodes, a stream of log lines, and the web conso
 bench: $(STAMP)  ## benchmarks; PART="records ..." for some parts, OUTPUT=json
 	@$(BIN)/python -m compileall -q streamlog
 	@$(BIN)/python -m bench --output $(OUTPUT) $(PART)
+
+bench-count: $(STAMP)  ## calls of Python functions a record, beside the committed ones; WRITE=1: commit these
+	$(BIN)/python -m tests.calls $(if $(WRITE),--write)
 
 bench-peers: $(STAMP)  ## benchmarks with a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
 	$(BIN)/python -m bench.peers --output $(OUTPUT)
