@@ -11,7 +11,7 @@ fields in requests of clients are correlation ids, which are returned unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -43,6 +43,12 @@ def _check_of(descriptor: Descriptor) -> Callable[[Any, str], None] | None:
     return _check if _is_bounded(descriptor, frozenset()) else None
 
 
+@cache
+def _inner_check_of(field: FieldDescriptor) -> Callable[[Any, str], None] | None:
+    """Of the messages that the field holds."""
+    return None if field.message_type is None or _is_map(field) else _check_of(field.message_type)
+
+
 def _is_bounded(descriptor: Descriptor, above: frozenset[str]) -> bool:
     """Whether a message of this type can have a field with a limit; `above`: types that are being examined."""
     if descriptor.full_name in above:
@@ -71,15 +77,9 @@ def _check(message: Any, path: str) -> None:
                 if number > limit:
                     name = path + field.name
                     raise InvalidRequestError(f"{name} is {number}, it is at most {limit}", field=name, limit=limit)
-        elif field.message_type is not None and not _is_map(field):
-            check = _check_of(field.message_type)
-            if check is not None:
-                for name, one in _messages(field.name, value, is_repeated=field.is_repeated):
-                    check(one, f"{path}{name}.")
-
-
-def _messages(name: str, value: Any, *, is_repeated: bool) -> Iterator[tuple[str, Any]]:
-    if is_repeated:
-        yield from ((f"{name}[{index}]", one) for index, one in enumerate(value))
-    else:
-        yield name, value
+        elif (check := _inner_check_of(field)) is not None:
+            if field.is_repeated:
+                for index, one in enumerate(value):
+                    check(one, f"{path}{field.name}[{index}].")
+            else:
+                check(value, f"{path}{field.name}.")

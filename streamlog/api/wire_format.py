@@ -13,6 +13,7 @@ from streamlog.errors import CorruptMessageError
 from streamlog.ports import Buffer
 
 _VARINT_BYTES_MAX: Final = 10
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))
 _FIELD_NUMBER_MAX: Final = (1 << 29) - 1
 # Wire types: what follows a tag.
 VARINT: Final = 0
@@ -29,6 +30,8 @@ def tag(field_number: int, wire_type: int) -> int:
 
 def varint(number: int) -> bytes:
     """Of a non-negative number."""
+    if number < 0x80:
+        return _ONE_BYTE[number]
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

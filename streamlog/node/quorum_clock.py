@@ -26,15 +26,13 @@ class QuorumClock:
 
     def __init__(self, own: Clock, *, skew_max_ms: Callable[[], int], probe: Probe) -> None:
         self._own = own
+        self.monotonic = own.monotonic  # called several times for each record: without a method in between
         self._skew_max_ms = skew_max_ms
         self._probe = probe
         self._base: tuple[int, float] | None = None  # the controller's, and its time in ms at monotonic 0
         self._quorum_ms: float | None = None  # the quorum's time in ms at monotonic 0
         self._skewed = False  # as last logged
         self.skews: Mapping[BrokerId, int] = {}  # of all nodes, as the controller knows them
-
-    def monotonic(self) -> float:
-        return self._own.monotonic()
 
     def wall_ms(self) -> int:
         skew, own = self.skew_ms, self._own.wall_ms()

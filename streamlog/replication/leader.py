@@ -77,6 +77,10 @@ class _Follower(Struct):
 class PartitionLeader:
     """Owned by the node's partition table; one event loop. `may_join(broker)`: neither fenced nor shutting down."""
 
+    # What `_advance` needs for each record, recomputed by `_count` when ISR or replicas have changed.
+    _enough_replicas: bool  # in sync, for min.insync.replicas
+    _counted: tuple[BrokerId, ...]  # the maximal ISR
+
     def __init__(
         self,
         log: ReplicaLog,
@@ -99,6 +103,7 @@ class PartitionLeader:
         self._high_watermark = Offset(min(max(high_watermark, log.log_start_offset), log.log_end_offset))
         self._acks = AckWaiters()
         self._resigned = False
+        self._count()
         self._advance()
 
     # -- facts
@@ -137,10 +142,6 @@ class PartitionLeader:
     def min_isr(self) -> int:
         return min(self._term.min_insync_replicas, len(self._term.replicas))
 
-    @property
-    def _enough_replicas(self) -> bool:
-        return len(self._isr.committed) >= self.min_isr
-
     # -- producing
 
     def append(
@@ -163,7 +164,8 @@ class PartitionLeader:
         if self._resigned:
             raise InvariantError(f"{self._term.partition}: this leadership has ended")
         future = self._acks.add(end_offset)
-        self._settle()
+        if end_offset <= self._high_watermark:
+            self._settle()
         return future
 
     # -- what moves the high watermark
@@ -250,14 +252,18 @@ class PartitionLeader:
         if follower is not None and broker not in self._isr.committed:
             follower.ackable_end = None
 
+    def _count(self) -> None:
+        """ISR, replicas or min.insync.replicas have changed."""
+        self._enough_replicas = len(self._isr.committed) >= self.min_isr
+        self._counted = self._isr.maximal
+
     def _advance(self) -> None:
-        """Recompute the high watermark (SEMANTICS 1)."""
+        """Recompute the high watermark (SEMANTICS 1). Runs several times for each record: no call without need."""
         if self._enough_replicas:
-            ends = [self._end_of(broker) for broker in self._isr.maximal]
-            lowest = min(ends)
-            if lowest is not None and lowest > self._high_watermark:
+            lowest = min(map(self._end_of, self._counted))
+            if lowest > self._high_watermark:
                 self._high_watermark = lowest
-        self._settle()
+                self._settle()
 
     def _end_of(self, broker: BrokerId) -> Offset:
         if broker == self._term.me:
@@ -279,7 +285,10 @@ class PartitionLeader:
         me = self._term.me
         kept = [b for b in self._isr.committed if b == me or not self._lags(b, now_ms)]
         joining = [b for b in self._followers if b not in self._isr.committed and self._has_caught_up(b)]
-        return self._isr.propose((*kept, *joining))
+        proposal = self._isr.propose((*kept, *joining))
+        if proposal is not None:
+            self._count()  # who would join counts at once
+        return proposal
 
     def next_due_ms(self) -> int | None:
         """When a member of the ISR will have been behind for too long, if nothing changes until then; None: none will,
@@ -313,11 +322,13 @@ class PartitionLeader:
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """By the quorum's result of a proposal, or by the metadata."""
         self._isr.accepted(isr, partition_epoch)
+        self._count()
         self._advance()
 
     def on_refused(self, proposal: ProposedIsr) -> None:
         """The quorum refused it (INELIGIBLE_REPLICA, INVALID_UPDATE_VERSION): the ISR is unchanged."""
         self._isr.refused(proposal)
+        self._count()
         self._advance()
 
     def on_assignment(self, replicas: tuple[BrokerId, ...], min_insync_replicas: int, now_ms: int) -> None:
@@ -329,6 +340,7 @@ class PartitionLeader:
             for broker in replicas
             if broker != self._term.me
         }
+        self._count()
         self._advance()
 
     # -- the end

@@ -36,7 +36,7 @@ def test_what_is_counted() -> None:
     once = first.total()
     assert once > 3
     assert by_process(second) == Counter({"": 3 * once, "other": once})
-    assert second[Call("other", "records/encode.py:encode_batch")] == 1
+    assert second[Call("other", "records/batch.py:encode_batch")] == 1
     assert PROCESS.get() is None
 
 
