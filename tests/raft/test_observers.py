@@ -303,6 +303,32 @@ def test_a_voter_that_was_voted_out_is_left() -> None:
     run_story(story)
 
 
+def test_a_node_whose_addition_was_given_up_stops_following_that_leader() -> None:
+    """It is no voter, so it starts no election: it would follow the failed leader permanently, and not observe."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.start(4, bootstrap=voters(1, 2, 3))
+        await cluster.put("k=0")
+        leader = await cluster.wait_for_leader()
+        for other in {1, 2, 3} - {leader.node_id}:  # the change is never committed
+            cluster.host(other).crash()
+        adding = cluster.host(leader.node_id).spawn(leader.raft.add_voter(voter(4)))
+        joining = cluster.member(4).raft
+        async with asyncio.timeout(10):
+            async for leadership in joining.watch_leadership():
+                if leadership.leader == leader.node_id:
+                    break
+        cluster.host(leader.node_id).power_cut()
+        for other in {1, 2, 3} - {leader.node_id}:
+            cluster.start(other)
+        await cluster.wait_for_leader(other_than=leader.node_id)
+        await asyncio.sleep(5)
+        assert joining.leadership().leader != leader.node_id
+        adding.cancel()
+
+    run_story(story)
+
+
 def test_nobody_follows_a_voter_that_hears_no_leader() -> None:
     """Two of three voters are gone: their observers say once that nobody can be followed, and follow again later."""
 

@@ -3,6 +3,7 @@
     from         on                                                       to
     follower     no message from a leader for an election timeout         follower, requesting pre-votes
     follower     pre-votes of a majority; or TimeoutNow from the leader   candidate, of the next term
+    no voter     no message from a leader for an election timeout         without a leader, so that it observes
     follower     the stream from the leader broke                         follower, requesting pre-votes soon
     follower     started, no leader known yet, reaches a majority         follower, requesting pre-votes soon
     candidate    votes of a majority                                      leader
@@ -69,8 +70,11 @@ class Elections:
     # Time.
 
     def on_time(self, now: float) -> None:
-        """Start an election if one is due."""
-        if self._raft.role == RaftRole.LEADER or now < self._raft.election_deadline or not self._voter_sets.is_voter:
+        """Start an election if one is due. A node that is not a voter only stops following a leader that is silent."""
+        if self._raft.role == RaftRole.LEADER or now < self._raft.election_deadline:
+            return
+        if not self._voter_sets.is_voter:
+            self._raft.leader = None
             return
         self._patience_s = 0.0  # it has been waited for
         self._restart_timer()
@@ -81,7 +85,8 @@ class Elections:
 
     def next_deadline(self) -> float | None:
         """When `on_time` may have something to do on a node that does not lead; None: never."""
-        return self._raft.election_deadline if self._voter_sets.is_voter else None
+        waits = self._voter_sets.is_voter or self._raft.leader is not None
+        return self._raft.election_deadline if waits else None
 
     def _restart_timer(self) -> None:
         timeout_s = self._raft.draw_election_timeout_s() + self._patience_s
