@@ -133,15 +133,35 @@ class Replica:
 
     def assign(self, assigned: Assignment | None, *, fresh: bool = False) -> None:
         """By the metadata. `fresh`: the partition was not on this node before."""
+        joined = self._has_joined(assigned)
         self.assigned = assigned
         self._fresh = assigned is not None and (fresh or self._fresh)
         if assigned is not None and self.log is not None and assigned.topic_id == self.topic_id:
             self._stray = False
         self._leave()
+        if joined:
+            self._note_complete()
         if self.is_unreported:
             self._context.went_offline()
         if not self._working:
             self._settle()
+
+    def _has_joined(self, assigned: Assignment | None) -> bool:
+        """Whether the replica has entered the ISR. Only by a change: an image older than this node's registration may
+        still have it there.
+        """
+        before, me = self.assigned, self._context.me
+        if before is None or assigned is None or before.topic_id != assigned.topic_id:
+            return False
+        return me in assigned.partition.isr and me not in before.partition.isr
+
+    def _note_complete(self) -> None:
+        if self.log is None or self.offline is not None:
+            return
+        try:
+            self.log.note_complete()
+        except StorageError as error:
+            self.fail(error)
 
     def on_settings(self, settings: TopicSettings) -> None:
         """The topic's configuration may have changed."""
@@ -323,7 +343,9 @@ class Replica:
             if log.damage is not None and len(partition.replicas) > 1:
                 self._become_unfit(StorageError(f"{self.partition} is damaged and cannot lead: {log.damage}"))
                 return
-            self._lead(log, assigned)
+            self._note_complete()
+            if self.offline is None:
+                self._lead(log, assigned)
         elif partition.leader != NO_BROKER:
             self._follow(log, assigned)
 

@@ -20,7 +20,7 @@ def state_of(log: Log, broker_id: BrokerId, broker_epoch: BrokerEpoch, *, damage
         log_end=log.log_end_offset,
         last_epoch=_last_epoch(log),
         epochs=tuple((entry.epoch, entry.start_offset) for entry in log.epochs.entries[-EPOCHS_MAX:]),
-        durable=log.config.syncs_each_append,
+        durable=log.config.syncs_each_append and not log.incomplete,
         damaged=damaged or log.damage is not None,
     )
 

@@ -6,7 +6,8 @@ log among some replicas has everything committed if any one of them does. The me
 
     known      the last leader, and `last_known_elr`: formerly in sync or eligible, stopped uncleanly, kept their
                disks, and nothing has been committed without them since
-    durable    the node syncs each append of the topic before it counts (SEMANTICS 5), so an unclean stop lost nothing
+    durable    the node syncs each append of the topic before it counts (SEMANTICS 5), so an unclean stop lost nothing;
+               and nothing was cut from the log when it was opened: a torn tail cannot be distinguished from damage
     proven     a known and durable replica is among those that answer: the longest log has everything acknowledged
 
 What `unclean.recovery.strategy` permits without an operator, if no in-sync or eligible replica is active:
@@ -47,7 +48,7 @@ class ReplicaState(Struct, frozen=True, kw_only=True):
     log_end: Offset  # >= log_start
     last_epoch: LeaderEpoch  # of its last record; -1: none
     epochs: tuple[tuple[LeaderEpoch, Offset], ...] = ()  # epoch and start offset, rising; the latest of them
-    durable: bool  # each append is synced before it counts
+    durable: bool  # each append is synced before it counts, and nothing was cut from the log since it was in sync
     damaged: bool = False  # the log has lost records
 
     @property

@@ -29,6 +29,8 @@ SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 GAPS: Final = "offset-gaps"
 """Empty: this log, or the one that it was copied from, is or was compacted."""
+INCOMPLETE: Final = "incomplete"
+"""Empty: records that may have been on stable storage were cut from this log, and it has not caught up since."""
 TRANSACTION_SUMS: Final = "transaction-index-checksums"
 PARTITION_METADATA: Final = "partition.metadata"
 

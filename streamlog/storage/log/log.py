@@ -85,6 +85,16 @@ class Log(LogState):
             self.note_gaps()
             await self.fs.sync_dir(self.directory)
 
+    def note_complete(self) -> None:
+        """It leads, or is in sync again: it has all that was committed. A power cut may undo this. StorageError."""
+        if self.incomplete:
+            try:
+                self.fs.unlink(names.join(self.directory, names.INCOMPLETE))
+            except OSError as e:
+                raise self.owner.fail(e) from e
+            self.incomplete = False
+            self.durability.names_changed()
+
     def append_as_follower(self, buffer: Buffer) -> Appended:
         """Append whole batches as the leader sent them. Offsets are contiguous, except for gaps in a compacted log
         (I20), and never fall; CRCs are checked.

@@ -66,6 +66,7 @@ class LogState:
         "durability",
         "fs",
         "gaps_noted",
+        "incomplete",
         "leader_has_gaps",
         "log_end_offset",
         "log_start_offset",
@@ -90,6 +91,7 @@ class LogState:
         log_end_offset: Offset,
         damage: DamagedFileError | None = None,
         gaps_noted: bool = False,
+        incomplete: bool = False,
     ) -> None:
         self.fs = fs
         self.owner = owner
@@ -102,6 +104,7 @@ class LogState:
         self.log_end_offset = log_end_offset
         self.damage = damage  # found at the start: what is intact before it is served, appends are refused
         self.gaps_noted = gaps_noted  # offsets may be missing between batches; a file in the directory says so
+        self.incomplete = incomplete  # it may lack records that it had on stable storage; a file says so
         self.leader_has_gaps = False  # of the leader that is followed
         self.lost_head: Offset | None = None  # with damage: the log's start before its first segments were lost
         self.damaged_segments: dict[Segment, ExaminationResult] = {}  # found since the start

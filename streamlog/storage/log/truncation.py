@@ -98,6 +98,7 @@ async def discard_damage(log: LogState) -> None:
     """As `Log.discard_damage`."""
     if log.damage is None:
         return
+    await _note_incomplete(log)
     if log.lost_head is not None:
         await restart_at(log, log.lost_head)
         return
@@ -114,6 +115,16 @@ async def discard_damage(log: LogState) -> None:
         raise log.owner.fail(e) from e
     _on_truncated(log, log.log_end_offset, active, [])
     await restore_producers(log)
+
+
+async def _note_incomplete(log: LogState) -> None:
+    """Durable before the log ends where its node never reported it to end. StorageError."""
+    try:
+        log.fs.open(names.join(log.directory, names.INCOMPLETE), create=True).close()
+        await log.fs.sync_dir(log.directory)
+    except OSError as e:
+        raise log.owner.fail(e) from e
+    log.incomplete = True
 
 
 async def restore_producers(log: LogState) -> None:

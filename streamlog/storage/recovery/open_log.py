@@ -69,6 +69,7 @@ class _Opening(Struct):
     at: OpenAt
     probe: Probe
     gaps_noted: bool = False
+    incomplete: bool = False
     sums: dict[Offset, int] = field(default_factory=dict)  # checksums of `.txnindex`, by segment
 
     @property
@@ -102,6 +103,7 @@ class _Opening(Struct):
         segments = [Segment(self.fs, self.directory, base, self.config) for base in bases]
         await _index_missing(segments[:-1], files)
         self.gaps_noted = names.GAPS in files
+        self.incomplete = names.INCOMPLETE in files
         epochs = _load_epochs(self.fs, self.directory, self.probe)
         self.sums = _load_sums(self.fs, self.directory, self.probe)
         if self.at.clean and epochs is not None:
@@ -164,6 +166,7 @@ class _Opening(Struct):
             gaps_allowed=self.at.foreign and self.config.cleanup_compact,
         )
         found = await recovery.run()
+        self.incomplete |= found.cut_bytes > 0
         log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
         log.derived.recovered(stale=recovery.producers_stale)
         for segment in found.segments[first:-1]:
@@ -199,6 +202,7 @@ class _Opening(Struct):
             log_end_offset=end,
             damage=damage,
             gaps_noted=self.gaps_noted or self.at.cleaned,
+            incomplete=self.incomplete,
         )
         closed = {segment.base_offset for segment in segments[:-1]}
         log.derived.transaction_sums = {base: value for base, value in self.sums.items() if base in closed}

@@ -18,7 +18,9 @@ The first corrupt batch ends the scan. It is one of two things:
 
 It is damage where the recovery point is above it, and where intact batches of this log follow at a distance that
 unsynced bytes cannot reach (`unsynced_bytes_max`, a limit on appends). Otherwise the two look alike and are taken for a
-torn tail: a node that stopped uncleanly has left the ISR, so it fetches again what it truncates.
+torn tail: a node that stopped uncleanly has left the ISR, so it fetches again what it truncates. Until it has, the log
+is *incomplete*, and a file in its directory says so: where no replica is in sync, its end proves nothing
+(`metadata.partitions.replica_states`).
 
 What was read is rewritten and synced before it counts: kill -9 leaves dirty pages that a later power cut would lose,
 and pages whose sync failed are marked clean by the kernel, so that another sync of them does nothing.
@@ -286,6 +288,8 @@ class Recovery:
             self._probe("log_damaged", path=segment.path(names.LOG), position=segment.size_bytes, reason=fault.reason)
             return
         result.cut_bytes = rest + sum(s.file.size() for s in later)
+        self._fs.open(names.join(self._directory, names.INCOMPLETE), create=True).close()
+        await self._fs.sync_dir(self._directory)  # before anything is cut
         segment.file.truncate(segment.size_bytes)
         for removed in later:
             removed.close()

@@ -59,6 +59,36 @@ def test_a_cut_off_batch_is_a_torn_tail() -> None:
     assert values(rig)[-1] == b"again"
 
 
+def test_a_log_that_was_cut_is_incomplete_until_it_has_caught_up() -> None:
+    """A damaged batch above the recovery point looks like a torn tail: what was cut may have been acknowledged."""
+    rig = filled()
+    assert not rig.log.incomplete
+    rig.machine.disk.damage(LOG_PATH, 69, bytes(20))
+    rig.crash()
+    assert len(values(rig)) == 1
+    assert rig.log.incomplete
+    rig.crash()
+    assert rig.log.incomplete, "nothing was cut this time"
+    rig.power_cut()
+    assert rig.log.incomplete
+    rig.do(rig.log.note_complete)
+    rig.append(b"more", epoch=5)
+    rig.sync()
+    rig.power_cut()
+    assert not rig.log.incomplete
+
+
+def test_damage_that_was_discarded_leaves_an_incomplete_log() -> None:
+    rig = filled(checkpoint=True)
+    rig.machine.disk.damage(LOG_PATH, 69, bytes(20))
+    rig.crash()
+    assert rig.log.damage is not None
+    rig.machine.run(rig.log.discard_damage())
+    assert rig.log.damage is None
+    rig.power_cut()
+    assert rig.log.incomplete
+
+
 def test_a_tail_of_zeros_is_not_taken_for_records() -> None:
     rig = filled()
     size = size_of(rig, LOG_PATH)
