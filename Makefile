@@ -64,8 +64,8 @@ test-console: $(STAMP)  ## the web console, with its packages; in a real browser
 	$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
 	$(BIN)/python -m pytest -q tests/console
 
-sim: $(STAMP)    ## the cluster in simulation: SEED=7 prints one run, SEEDS=2000 FROM=0 JOBS=2 runs many, SHRINK=7 finds why
-	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2))) $(if $(MUTANT),--mutant $(MUTANT))
+sim: $(STAMP)    ## the cluster in simulation: SEED=7 prints one run, SEEDS=2000 FROM=0 JOBS=2 runs many (LOG=file: in pieces), SHRINK=7 finds why
+	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2) $(if $(LOG),--log $(LOG)))) $(if $(MUTANT),--mutant $(MUTANT))
 
 damage: $(STAMP) ## each file of a node, each region of it, damaged in each way, and the results (MATCH=txnindex, EVERY=19 for some)
 	@$(BIN)/python -m tests.damage --jobs $(or $(JOBS:auto=2),2) --every $(or $(EVERY),1) $(if $(MATCH),--match "$(MATCH)")

@@ -41,10 +41,20 @@ class FaultKind(enum.Enum):
     READ_ERROR = enum.auto()  # the next read fails
     FULL_DISK = enum.auto()  # for `lasts`
     CLOCK_JUMP = enum.auto()  # the target's wall clock, by (`lasts` - 1) * 1000 s
+    POWER_WIPE = enum.auto()  # of the target alone; it comes back with a new, empty disk
+    DAMAGE = enum.auto()  # bytes of the target's files change while it runs
+    CRASH_THEN_DAMAGE = enum.auto()  # kill -9; bytes of its files change while it is down
+    HOSTILE = enum.auto()  # a program that is not a node sends false messages to target, as `other` or as a stranger
 
 
-SURVIVABLE: Final = tuple(kind for kind in FaultKind if kind is not FaultKind.POWER_ALL_WIPE)
-"""Kinds that a plan may mix in any number. A disk may be lost once, by a node that is not a voter."""
+ONCE: Final = frozenset({FaultKind.POWER_ALL_WIPE, FaultKind.POWER_WIPE, FaultKind.DAMAGE, FaultKind.CRASH_THEN_DAMAGE})
+"""Kinds that take records which were on stable storage: one node of a plan may be their target."""
+
+OF_THE_PROGRAM: Final = frozenset({FaultKind.DAMAGE, FaultKind.CRASH_THEN_DAMAGE, FaultKind.HOSTILE})
+"""Kinds that need the formats of the simulated program: the nemesis is given what carries them out."""
+
+SURVIVABLE: Final = tuple(kind for kind in FaultKind if kind not in ONCE | OF_THE_PROGRAM)
+"""Kinds that a plan may mix in any number."""
 
 
 class Fault(Struct, frozen=True, order=True):

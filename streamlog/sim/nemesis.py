@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import StorageError
 from streamlog.sim.disk import DiskFaults
 from streamlog.sim.fabric import Link
-from streamlog.sim.faults import Fault, FaultKind, Hardware
+from streamlog.sim.faults import OF_THE_PROGRAM, Fault, FaultKind, Hardware
 from streamlog.sim.process import Killed
 from streamlog.sim.world import Host, World
 
@@ -39,7 +40,9 @@ class Strike(Struct, frozen=True, kw_only=True):
 
 
 class Nemesis:
-    """`start` starts a node by name. `find` resolves a role to a name; None if no node has it now."""
+    """`start` starts a node by name. `find` resolves a role to a name; None if no node has it now. `of_the_program`
+    carries out the kinds OF_THE_PROGRAM at a host, which is down where the kind says so.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Nemesis:
         hardware: Hardware | None = None,
         find: Callable[[str], str | None] = lambda role: None,
         before_death: Callable[[Strike], None] = lambda strike: None,
+        of_the_program: Callable[[Fault, Host], None] = lambda fault, host: None,
     ) -> None:
         self.struck: Counter[FaultKind] = Counter()
         self.stops: list[str] = []  # nodes that stopped themselves because of their disk
@@ -59,6 +63,7 @@ class Nemesis:
         self._start = start
         self._find = find
         self._before_death = before_death
+        self._of_the_program = of_the_program
         self._hardware = hardware or Hardware.healthy(nodes)
         self._down_until: dict[str, float] = {}
         self._healed = False
@@ -126,11 +131,13 @@ class Nemesis:
         other = fault.other if fault.other != target else next(name for name in self._nodes if name != target)
         self.struck[fault.kind] += 1
         self._strike(fault.kind, target, other, fault.lasts)
+        if fault.kind in OF_THE_PROGRAM:
+            self._of_the_program(replace(fault, target=target, other=other), self._world.host(target))
 
     def _strike(self, kind: FaultKind, target: str, other: str, lasts: float) -> None:
         world, host = self._world, self._world.host(target)
         match kind:
-            case FaultKind.CRASH | FaultKind.POWER:
+            case FaultKind.CRASH | FaultKind.POWER | FaultKind.CRASH_THEN_DAMAGE:
                 self._down(target, power=kind is FaultKind.POWER, lasts=lasts)
             case FaultKind.POWER_ALL:
                 for name in self._nodes:
@@ -138,6 +145,8 @@ class Nemesis:
             case FaultKind.POWER_ALL_WIPE:
                 for name in self._nodes:
                     self._down(name, power=True, lasts=lasts, disk_lost=name == target)
+            case FaultKind.POWER_WIPE:
+                self._down(target, power=True, lasts=lasts, disk_lost=True)
             case FaultKind.CRASH_THEN_POWER:
                 self._down(target, power=False, lasts=SOON_S)
                 self._later(2 * SOON_S + lasts / 4, lambda: self._down(target, power=True, lasts=lasts))

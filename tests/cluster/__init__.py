@@ -10,6 +10,8 @@ workload    clients that produce and consume, and record what came of it
 nodes       how a node and a client of this cluster are started on a simulated host
 simulation  a run's phases, from the first start to the last look
 run         one seed, and its report; `python -m tests.cluster` runs one, or many
+campaign    many seeds in pieces, with a log
+special/    faults that need the formats of a node, or of which a plan bears few: damage, lost disks, hostile peers
 story       one run, for a reader
 mutants     defects that are planted, and must be found
 

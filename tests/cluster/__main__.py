@@ -2,6 +2,7 @@
 
 python -m tests.cluster --seed 7            one run, with its story
 python -m tests.cluster --seeds 300 --from 0 --jobs 2
+... --log seeds.log                         in pieces: seeds that are in the log are not run again
 python -m tests.cluster --shrink 7          the shortest plan that still breaks what seed 7 breaks, as a test
 ... --mutant ack_before_sync_on_leader      with a defect planted
 """
@@ -15,11 +16,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 from streamlog.sim.faults import Fault
 from streamlog.sim.shrink import shrink
 
 from . import mutants, story
+from .campaign import run_campaign, summary
 from .plan import make_plan
 from .run import Report, simulate, with_faults
 
@@ -32,12 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_argument("--shrink", type=int, metavar="N", help="make the plan of a failing seed short")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="M", help="the first of --seeds")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes for --seeds")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="of --seeds: skip those in it, add what is run")
     parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), help="plant this defect")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _run_with_story(options.seed, options.mutant)
     if options.shrink is not None:
         return _shrink(options.shrink, options.mutant)
+    if options.log is not None:
+        seeds = range(options.first, options.first + options.seeds)
+        results = list(run_campaign(seeds, options.jobs, options.log).values())
+        print("\n".join(summary(results)))
+        return 1 if any(result.broken for result in results) else 0
     return _run_many(range(options.first, options.first + options.seeds), options.jobs, options.mutant)
 
 

@@ -45,7 +45,9 @@ NOT_YET: Final = (
 
 def properties(plan: Plan, name: str) -> dict[str, str]:
     """What a node's server.properties say."""
-    voters = [f"{host.removeprefix('n')}@{address(host)}" for host in plan.nodes[: plan.voters]]
+    first = plan.nodes[: plan.voters]
+    named = plan.may_vote if name in plan.may_vote and name not in first else first  # it waits to be added
+    voters = [f"{host.removeprefix('n')}@{address(host)}" for host in named]
     return {
         "node.id": name.removeprefix("n"),
         "listeners": f"PLAINTEXT://{address(name)}",

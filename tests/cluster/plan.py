@@ -22,6 +22,8 @@ from msgspec.structs import replace
 from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 from streamlog.sim.loop import Order
 
+from .special.special_faults import UNTRUSTED, is_damaged, with_special_faults
+
 BEGIN_S: Final = 3.0
 FAULTS_END_S: Final = 17.0
 HEAL_S: Final = 18.0
@@ -39,6 +41,9 @@ FAULTS_MAX: Final = 16
 
 LOST_DISK: Final = 0.4
 """Share of the seeds that can bear it in which a disk is lost."""
+
+VOTES: Final = 0.5
+"""Share of the seeds with more than three nodes in which an operator changes the voters."""
 
 CLIENTS: Final = ("c0", "c1", "c2")
 """Hosts that clients run on."""
@@ -81,17 +86,24 @@ class Plan(Struct, frozen=True, kw_only=True):
     load: Load
     tunes: bool  # an operator writes a config over and over
     moves: bool  # and one moves replicas
+    votes: bool  # and one changes the voters of the quorum
     faults: tuple[Fault, ...]
 
     @property
     def compacted(self) -> frozenset[str]:
         return frozenset(topic.name for topic in self.topics if topic.compacted)
 
+    @property
+    def may_vote(self) -> tuple[str, ...]:
+        """Those that are voters from the start, and the observer that may be added."""
+        return self.nodes[: self.voters + 1] if self.votes else self.nodes[: self.voters]
+
     def topic(self, name: str) -> TopicPlan:
         return next(topic for topic in self.topics if topic.name == name)
 
 
-def make_plan(seed: int) -> Plan:
+def base_plan(seed: int) -> Plan:
+    """Without the faults of `special_faults`."""
     rng = random.Random(f"cluster/{seed}/plan")
     size = rng.choice((3, 3, 3, 4, 5))
     nodes = tuple(f"n{number}" for number in range(1, size + 1))
@@ -111,8 +123,30 @@ def make_plan(seed: int) -> Plan:
         load=_load(random.Random(f"cluster/{seed}/load")),
         tunes=rng.random() < 0.3,
         moves=size > 3 and rng.random() < 0.6,
+        votes=False,
         faults=tuple(faults),
     )
+
+
+def make_plan(seed: int) -> Plan:
+    plan = base_plan(seed)
+    rng = random.Random(f"cluster/{seed}/special")
+    faults = with_special_faults(
+        random.Random(f"cluster/{seed}/special faults"),
+        plan.faults,
+        nodes=plan.nodes,
+        voters=plan.nodes[: plan.voters],
+        from_s=BEGIN_S,
+        to_s=FAULTS_END_S,
+        bears_a_loss=all(topic.min_insync_replicas > 1 for topic in plan.topics),
+    )
+    plan = replace(plan, faults=tuple(faults), votes=len(plan.nodes) > 3 and rng.random() < VOTES)
+    return replace(plan, topics=tuple(map(_with_closed_segments, plan.topics))) if is_damaged(faults) else plan
+
+
+def _with_closed_segments(topic: TopicPlan) -> TopicPlan:
+    """Segments are closed while faults strike."""
+    return replace(topic, configs={**topic.configs, "segment.ms": "1000"})
 
 
 def _hardware(rng: random.Random, nodes: Sequence[str]) -> Hardware:
@@ -137,8 +171,7 @@ def _with_lost_disk(rng: random.Random, faults: Sequence[Fault], observers: Sequ
         return list(faults)
     at = round(rng.uniform(BEGIN_S, FAULTS_END_S), 3)
     lost = Fault(at, FaultKind.POWER_ALL_WIPE, rng.choice(observers), lasts=rng.choice((0.05, 0.5, 2.0)))
-    # A second disk that cannot be trusted is one too many for two in-sync replicas: it takes an operator (seed 106).
-    sound = [fault for fault in faults if fault.kind not in (FaultKind.FULL_DISK, FaultKind.SYNC_ERROR)]
+    sound = [fault for fault in faults if fault.kind not in UNTRUSTED]
     return sorted([*sound, lost], key=lambda fault: fault.at)
 
 

@@ -45,6 +45,8 @@ from .plan import (
     Plan,
 )
 from .quorum import Quorum
+from .special.special_faults import is_damaged
+from .special.special_strikes import SpecialStrikes
 
 T = TypeVar("T")
 
@@ -76,6 +78,7 @@ class Simulation:
         self._late_s = 0.0  # behind the plan
         self._with_story = with_story
         self._digest = 0
+        self.special = SpecialStrikes(plan, self.world, self.watch, self.stats, image=self.image, note=self.note)
         self._loaded: dict[str, Loaded] = {}  # by node: reading the settings costs more than the start of a node
         self.world.listeners.append(self._on_event)
         self.nemesis = Nemesis(
@@ -85,6 +88,7 @@ class Simulation:
             hardware=plan.hardware,
             find=self._find,
             before_death=self._dies,
+            of_the_program=self.special.strike,
         )
 
     # Nodes.
@@ -106,6 +110,7 @@ class Simulation:
         if strike.disk_lost:
             self.note(f"{host.name} loses its disk")
             self.watch.disk_lost(host.name)
+            self.quorum.truth.lost_disk(host.name)
 
     def _on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
         self.stats[event] += 1
@@ -161,10 +166,13 @@ class Simulation:
         await self._until(LOAD_END_S)
         await self.crew.end()
         await self._calm()
+        if is_damaged(self.plan.faults):
+            await self.special.repair(self.crew)
         await self._quiet()
         await self._last_reader()
         await self._until(END_S)
         self._look_at_the_end()
+        self.special.check_visits()
         self.world.stop()
 
     async def _until(self, at_s: float) -> None:

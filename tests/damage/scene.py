@@ -27,7 +27,7 @@ from streamlog.sim.faults import Hardware
 from streamlog.sim.world import Host, World
 from streamlog.storage.log.log import Log
 from tests.cluster.nodes import NOT_YET, bootstrap, load, make_admin, make_node
-from tests.cluster.plan import make_plan
+from tests.cluster.plan import base_plan
 from tests.damage.disks import Files, files_of
 
 NODES: Final = ("n1", "n2", "n3")
@@ -41,7 +41,7 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "1",
 }
 PLAN: Final = replace(
-    make_plan(1), nodes=NODES, voters=3, hardware=Hardware.healthy(NODES), settings=SETTINGS, tunes=False, moves=False
+    base_plan(1), nodes=NODES, voters=3, hardware=Hardware.healthy(NODES), settings=SETTINGS, tunes=False, moves=False
 )
 RECORDS: Final = 60
 READY_S: Final = 40.0

@@ -59,6 +59,7 @@ class Watch:
         self._appenders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
         self._promises: dict[tuple[str, TopicPartition], Promise] = {}  # by host, while the log is not open
         self._lost: dict[tuple[str, TopicPartition], Promise] = {}  # of disks that are lost, until the node is back
+        self._damaged: set[tuple[str, TopicPartition]] = set()  # by host, ever
         self._high_watermarks: dict[TopicPartition, Offset] = {}  # the highest that any node has had
 
     def wrong(self, invariant: str, what: str) -> None:
@@ -128,7 +129,10 @@ class Watch:
         with undisturbed(disk):
             for directory in life.directories:
                 for log in directory.logs.values():
-                    self._promises[process.name, log.partition] = promise_of(log, directory.path)
+                    if (process.name, log.partition) in self._damaged:  # it has left what it has promised behind
+                        self._lost[process.name, log.partition] = Promise(directory.path, log.durability.synced_end, {})
+                    else:
+                        self._promises[process.name, log.partition] = promise_of(log, directory.path)
         life.directories.clear()
 
     def disk_lost(self, name: str) -> None:
@@ -137,6 +141,15 @@ class Watch:
         """
         self._lost |= {key: promise for key, promise in self._promises.items() if key[0] == name}
         self._promises = {key: promise for key, promise in self._promises.items() if key[0] != name}
+
+    def damaged(self, name: str, partition: TopicPartition) -> None:
+        """Bytes of its log have changed on the disk: what it has promised of it may be gone. As with a lost disk,
+        what was acknowledged before was right.
+        """
+        self._damaged.add((name, partition))
+        promise = self._promises.pop((name, partition), None)
+        if promise is not None:
+            self._lost[name, partition] = promise
 
     def opened(self, process: Process, directory: LogDirectory) -> None:
         """Its logs are open, and nothing has been done to them yet."""

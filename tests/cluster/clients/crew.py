@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
 from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import PartitionRepairs
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.sim.history import OperationHistory
 from streamlog.sim.world import World
@@ -14,7 +15,7 @@ from streamlog.sim.world import World
 from .. import nodes
 from ..checking.watch import Watch
 from ..plan import CLIENTS, PLAIN, Plan
-from .operators import Mover, Tuner
+from .operators import Mover, Tuner, VoterChanger
 from .workload import Consumer, Producer, Target
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class Crew:
         self._admins: list[AsyncAdmin] = []
         self.tuner: Tuner | None = None
         self.mover: Mover | None = None
+        self.voter_changer: VoterChanger | None = None
         for host in CLIENTS:
             world.host(host).boot()
 
@@ -94,20 +96,39 @@ class Crew:
     async def _begin_operating(self) -> None:
         host = self._world.host(OPERATORS)
         if self._plan.tunes:
-            admin = await self.on(OPERATORS, nodes.make_admin(self._plan, host.ports))
-            self._admins.append(admin)
+            admin = await self.admin()
             self.tuner = Tuner(admin, PLAIN, self._world.stream("tuner"), lambda: self._world.loop.now)
             self._working.append(host.spawn(self.tuner.run()))
         if self._plan.moves:
-            ids = [BrokerId(int(name.removeprefix("n"))) for name in self._plan.nodes]
-            admin = await self.on(OPERATORS, nodes.make_admin(self._plan, host.ports))
-            self._admins.append(admin)
-            self.mover = Mover(admin, self._plan.topics, ids, self._world.stream("mover"))
+            admin = await self.admin()
+            self.mover = Mover(admin, self._plan.topics, _ids(self._plan.nodes), self._world.stream("mover"))
             self._working.append(host.spawn(self.mover.run()))
+        if self._plan.votes:
+            admin = await self.admin()
+            self.voter_changer = VoterChanger(admin, _ids(self._plan.may_vote), self._world.stream("voters"))
+            self._working.append(host.spawn(self.voter_changer.run()))
+
+    async def admin(self) -> AsyncAdmin:
+        """Closed at the end."""
+        admin = await self.on(OPERATORS, nodes.make_admin(self._plan, self._world.host(OPERATORS).ports))
+        self._admins.append(admin)
+        return admin
+
+    async def repair(self, partition: TopicPartition) -> PartitionRepairs:
+        """As `streamlogctl partition repair` does. StreamlogError."""
+
+        async def repairing() -> PartitionRepairs:
+            admin = await nodes.make_admin(self._plan, self._world.host(OPERATORS).ports)
+            try:
+                return await admin.repair_replicas(partition.topic, partition.partition)
+            finally:
+                await admin.close()
+
+        return await self.on(OPERATORS, repairing())
 
     def stop_operating(self) -> None:
         """So that all can settle."""
-        for operator in (self.tuner, self.mover):
+        for operator in (self.tuner, self.mover, self.voter_changer):
             if operator is not None:
                 operator.stopping = True
 
@@ -132,3 +153,7 @@ class Crew:
 
     def poll_errors(self) -> int:
         return sum(len(consumer.errors) for consumers in self._consumers.values() for consumer in consumers)
+
+
+def _ids(names: Sequence[str]) -> list[BrokerId]:
+    return [BrokerId(int(name.removeprefix("n"))) for name in names]

@@ -4,6 +4,9 @@ A Tuner writes a topic's `retention.ms` over and over, each time another value: 
 that could have happened, one write after the other, and in which every node reads the same in the end (I12).
 
 A Mover gives partitions other replicas, and their leaderships other nodes. What it is refused is no matter.
+
+A VoterChanger removes voters of the quorum, adds them again, and replaces one by another, one change at a time. At
+least VOTERS_MIN remain, so that one of them may lose its disk. A voter that was removed observes.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ BASE_MS: Final = 10**12
 """Values begin here: nothing is deleted by them."""
 GAP_S: Final = (0.2, 2.0)
 MOVE_GAP_S: Final = (1.0, 4.0)
+VOTE_GAP_S: Final = (0.5, 3.0)
+VOTERS_MIN: Final = 3
 
 
 class Tuner:
@@ -85,3 +90,38 @@ class Mover:
     async def _move(self, partition: TopicPartition, replicas: tuple[BrokerId, ...]) -> None:
         results = await self._admin.alter_partition_reassignments([Reassignment(at=partition, replicas=replicas)])
         self.moves += sum(result.error is None for result in results)
+
+
+class VoterChanger:
+    def __init__(self, admin: AsyncAdmin, may_vote: Sequence[BrokerId], rng: random.Random) -> None:
+        """`may_vote`: those that run as voters, whether they are in the set or not."""
+        self._admin = admin
+        self._may_vote = may_vote
+        self._rng = rng
+        self._voters = list(may_vote)  # as far as is known
+        self.changes = 0  # that were made
+        self.stopping = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await asyncio.sleep(self._rng.uniform(*VOTE_GAP_S))
+            try:
+                cluster = await self._admin.describe_cluster()
+                self._voters = [voter.node_id for voter in cluster.voters]
+                await self._change()
+                self.changes += 1
+            except StreamlogError:
+                pass
+
+    async def _change(self) -> None:
+        others = [node for node in self._may_vote if node not in self._voters]
+        kinds = ["remove"] * (len(self._voters) > VOTERS_MIN) + ["add", "replace"] * bool(others)
+        if not kinds:
+            return
+        match self._rng.choice(kinds):
+            case "remove":
+                await self._admin.remove_voter(self._rng.choice(self._voters))
+            case "add":
+                await self._admin.add_voter(self._rng.choice(others))
+            case "replace":
+                await self._admin.add_voter(self._rng.choice(others), replaced_node_id=self._rng.choice(self._voters))

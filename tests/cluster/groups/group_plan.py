@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 
-from ..plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, make_plan
+from ..plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, base_plan
 
 BEGIN_S: Final = 3.0
 FAULTS_END_S: Final = 12.0
@@ -105,7 +105,7 @@ def make_groups_plan(seed: int) -> GroupsPlan:
 
 
 def _cluster(seed: int, hosts: Sequence[str]) -> Plan:
-    base = make_plan(seed)
+    base = base_plan(seed)
     rng = random.Random(f"groups/{seed}/cluster")
     targets = [*NODES, COORDINATOR, COORDINATOR, COORDINATOR, LEADER, CONTROLLER]
     faults = draw_plan(

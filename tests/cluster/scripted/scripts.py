@@ -34,4 +34,5 @@ def plain_plan(seed: int, *faults: Fault) -> Plan:
         load=BUSY,
         tunes=False,
         moves=False,
+        votes=False,
     )

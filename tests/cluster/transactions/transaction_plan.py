@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 
-from ..plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, make_plan
+from ..plan import CONTROLLER, LEADER, PLAIN, Load, Plan, TopicPlan, base_plan
 
 BEGIN_S: Final = 3.0
 FAULTS_END_S: Final = 14.0
@@ -98,7 +98,7 @@ def _writer(rng: random.Random, number: int) -> WriterPlan:
 
 
 def _cluster(seed: int, hosts: Sequence[str]) -> Plan:
-    base = make_plan(seed)
+    base = base_plan(seed)
     rng = random.Random(f"transactions/{seed}/cluster")
     faults = draw_plan(
         random.Random(f"transactions/{seed}/faults"),

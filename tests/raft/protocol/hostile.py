@@ -104,14 +104,16 @@ def impossible_messages(rng: random.Random) -> list[bytes]:
     ]
 
 
-async def forge(network: Network, target: str, impersonated: str | None, rng: random.Random) -> None:
+async def forge(
+    network: Network, target: str, impersonated: str | None, rng: random.Random, *, cluster_id: str = "test"
+) -> None:
     """One stream to `target`, with one message; as the node at `impersonated`, or as a stranger."""
     try:
         if impersonated is None:
-            hello = wire.encode_hello(PeerHello(cluster_id="test", node_id=STRANGER, directory_id=DIRECTORY))  # type: ignore[arg-type]
+            hello = _strangers_hello(cluster_id)
             messages = strangers_messages(rng)
         else:
-            hello = await _hello_of(network, impersonated)
+            hello = await _hello_of(network, impersonated, cluster_id)
             messages = impossible_messages(rng)
         channel = network.connect(target)
         try:
@@ -128,12 +130,16 @@ async def forge(network: Network, target: str, impersonated: str | None, rng: ra
         pass
 
 
-async def _hello_of(network: Network, target: str) -> bytes:
+def _strangers_hello(cluster_id: str) -> bytes:
+    return wire.encode_hello(PeerHello(cluster_id=cluster_id, node_id=STRANGER, directory_id=DIRECTORY))  # type: ignore[arg-type]
+
+
+async def _hello_of(network: Network, target: str, cluster_id: str) -> bytes:
     """What it shows to anybody."""
     channel = network.connect(target)
     try:
         async with asyncio.timeout(ANSWER_S), channel.stream(transport.METHOD) as stream:
-            await stream.send(wire.encode_hello(PeerHello(cluster_id="test", node_id=STRANGER, directory_id=DIRECTORY)))  # type: ignore[arg-type]
+            await stream.send(_strangers_hello(cluster_id))
             return wire.encode_hello(wire.decode_hello(await stream.recv() or b""))
     finally:
         await channel.close()

@@ -1,0 +1,98 @@
+"""Carries out the faults that need the formats of a node (`special_faults`): damage, hostile peers; and repairs what
+damage has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.errors import StreamlogError
+from streamlog.metadata.image.image import MetadataImage
+from streamlog.sim.faults import Fault, FaultKind
+from streamlog.sim.world import Host, World
+
+from ..checking.watch import Watch, undisturbed
+from ..clients.crew import Crew
+from ..nodes import address
+from ..plan import Plan
+from .harm import harm_to_files, harm_to_logs
+from .hostile_peer import Hostile
+
+HOST: Final = "hostile"
+"""The host of hostile peers."""
+
+
+class SpecialStrikes:
+    def __init__(
+        self,
+        plan: Plan,
+        world: World,
+        watch: Watch,
+        stats: Counter[str],
+        *,
+        image: Callable[[], MetadataImage | None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._topics = frozenset(topic.name for topic in plan.topics if not topic.compacted)
+        self._world = world
+        self._watch = watch
+        self._stats = stats
+        self._image = image
+        self._note = note
+        self._visits: list[asyncio.Task[None]] = []  # of hostile peers
+
+    def strike(self, fault: Fault, host: Host) -> None:
+        rng = random.Random(f"{self._world.seed}/{fault.kind.name}/{fault.at}")
+        if fault.kind is FaultKind.HOSTILE:
+            self._send_hostile(fault, rng)
+        else:
+            self._damage(host, rng)
+
+    def _damage(self, host: Host, rng: random.Random) -> None:
+        assert host.process is not None
+        with undisturbed(host.disk):
+            if host.alive:
+                logs = [log for log, _ in self._watch.replicas(host.process)]
+                harm = harm_to_logs(rng, logs, self._topics)
+            else:
+                harm = harm_to_files(rng, host.disk, self._topics)
+        if harm is None:
+            return
+        self._stats["damages"] += 1
+        self._note(f"{host.name}: {harm.what} at {harm.position} of {harm.path}")
+        host.disk.damage(harm.path, harm.position, harm.data)
+        self._watch.damaged(host.name, harm.partition)
+
+    def _send_hostile(self, fault: Fault, rng: random.Random) -> None:
+        image, host = self._image(), self._world.host(HOST)
+        if image is None or not image.brokers or not image.topics:
+            return
+        if not host.alive:
+            host.boot()
+        hostile = Hostile(host.ports.network, image, rng)
+        self._visits.append(host.spawn(hostile.visit(address(fault.target), address(fault.other))))
+
+    def check_visits(self) -> None:
+        """Raises what a hostile peer has failed with: then it has sent nothing, and proves nothing."""
+        for visit in self._visits:
+            visit.result()
+
+    async def repair(self, crew: Crew) -> None:
+        """What has not been read is found, and what is found is repaired, by an operator's command."""
+        for target in crew.targets:
+            if target.partition.topic not in self._topics:
+                continue
+            try:
+                repairs = await crew.repair(target.partition)
+            except StreamlogError as error:
+                self._watch.wrong("repair", f"{target.partition}: {error!r}")
+                continue
+            for replica in repairs.replicas:
+                left = [damage for damage in replica.damages if damage.repaired_from is None]
+                if left or replica.error is not None:
+                    self._watch.wrong("repair", f"{target.partition} at {replica.node_id}: {left} {replica.error!r}")
+                self._stats["damages repaired by command"] += len(replica.damages)
