@@ -128,6 +128,10 @@ def test_a_node_that_fails_fires_once_and_resolves(
     console.show("/alarms")
     page.get_by_role("button", name="Acknowledge").click()
     page.get_by_text("acknowledged by").wait_for()
+    page.get_by_role("button", name="Silence", exact=True).click()
+    page.get_by_label("Comment").fill("a planned test")
+    page.get_by_role("dialog").get_by_role("button", name="Silence").click()
+    page.get_by_text("acknowledged by local, silenced").wait_for()
     assert "s3cret" not in page.content()
     assert len(hook.taken) == 1, "a restart does not fire again"
 
@@ -150,7 +154,8 @@ def test_a_node_that_fails_fires_once_and_resolves(
 def test_rules_are_changed_in_the_page_and_in_the_file(console: Console, tmp_path: Path) -> None:
     file = tmp_path / "alarms.toml"
     page = console.show("/alarms?view=rules")
-    page.get_by_role("cell", name="lag-records", exact=True).click()
+    page.get_by_label("Change a rule").press("Enter")
+    page.get_by_role("option", name="lag-records", exact=True).click()
     page.get_by_label("Above (a number)").fill("x")
     page.get_by_role("button", name="Save").click()
     page.get_by_text("Rule lag-records: above: 'x' is not a number.").wait_for()

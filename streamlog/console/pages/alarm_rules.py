@@ -56,6 +56,10 @@ def show_rules(place: AlarmPlace) -> None:
     )
     shown = table(columns, rows, key="name")
     if editable:
+        # A row opens its form by a click; with the keyboard it is chosen here.
+        ui.select(
+            list(rules), label="Change a rule", on_change=lambda event: _RuleForm(place, rules.get(event.value))
+        ).classes("w-64")
         shown.classes("cursor-pointer")
         shown.on("rowClick", lambda event: _RuleForm(place, rules.get(event.args[1]["name"])))
     ui.label(f"The rules are in {engine.path}. A rule of the file replaces the default one of its name.").classes(
