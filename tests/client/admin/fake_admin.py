@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from streamlog.api.convert import configs, placement, topics, view
+from streamlog.api.convert import configs, loggers, placement, topics, view
 from streamlog.api.convert.placement import DrainAction
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
@@ -22,7 +22,7 @@ from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.partitions.drain_moves import progress
 from streamlog.metadata.records import MetadataVersion
 from streamlog.model import PartitionId
-from streamlog.ports import Clock
+from streamlog.ports import Clock, LogLevels
 from tests.metadata.rig import Rig
 
 CLUSTER_ID = "cluster-of-tests"
@@ -40,6 +40,7 @@ class FakeAdmin:
         self.fails_with: list[StreamlogError] = []  # the next calls fail so, whatever they ask for
         self.entries: dict[tuple[int, str], list[pb.ConfigEntry]] = {}
         self.log_dirs: list[pb.NodeLogDirs] = []
+        self.levels = LogLevels()
         self.digests: dict[tuple[str, int], pb.DigestReplicasResponse] = {}
         self.repairs: dict[tuple[str, int], pb.RepairReplicasResponse] = {}
         self.voters = {1: "node1:9092", 2: "node2:9092"}
@@ -81,6 +82,15 @@ class FakeAdmin:
             unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, self._describe_log_dirs),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, self._digest),
             unary("RepairReplicas", pb.RepairReplicasRequest, pb.RepairReplicasResponse, self._repair),
+            unary(
+                "DescribeBrokerLoggers",
+                pb.DescribeBrokerLoggersRequest,
+                pb.DescribeBrokerLoggersResponse,
+                self._describe_loggers,
+            ),
+            unary(
+                "AlterBrokerLoggers", pb.AlterBrokerLoggersRequest, pb.AlterBrokerLoggersResponse, self._alter_loggers
+            ),
         ]
         methods += [
             unary("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, self._no_groups),
@@ -274,6 +284,17 @@ class FakeAdmin:
     async def _repair(self, request: pb.RepairReplicasRequest, call: Call) -> pb.RepairReplicasResponse:
         self._began("RepairReplicas", request)
         return self.repairs[request.topic, request.partition]
+
+    async def _describe_loggers(
+        self, request: pb.DescribeBrokerLoggersRequest, call: Call
+    ) -> pb.DescribeBrokerLoggersResponse:
+        self._began("DescribeBrokerLoggers", request)
+        return pb.DescribeBrokerLoggersResponse(loggers=loggers.described(self.levels.loggers()))
+
+    async def _alter_loggers(self, request: pb.AlterBrokerLoggersRequest, call: Call) -> pb.AlterBrokerLoggersResponse:
+        self._began("AlterBrokerLoggers", request)
+        self.levels.alter(loggers.alterations(request))
+        return pb.AlterBrokerLoggersResponse(loggers=loggers.described(self.levels.loggers()))
 
     async def _no_transactions(self, request: Any, call: Call) -> Any:
         raise UnsupportedVersionError("this cluster has no transactions")
