@@ -88,6 +88,12 @@ def test_log_directories(served: ServedCluster) -> None:
     assert "Error: node 2: gone." in refused(done)
     done = served.run("cluster", "log-dirs", "--broker", "1", "--replicas")
     assert done.stdout.splitlines()[1:] == ["1\t/a\tt\t1\t5\t2\t9\t2"]
+    larger = pb.LogDirReplica(topic="large", partition=0, size_bytes=9)
+    works.replicas.extend([replica, larger])
+    served.cluster.log_dirs = [pb.NodeLogDirs(node_id=1, log_dirs=[works])]
+    done = served.run("cluster", "log-dirs", "--by-topic")
+    assert done.stdout.splitlines()[1:] == ["t\t1\t2\t10\t5\t4", "large\t1\t1\t9\t9\t0"]
+    assert served.run("cluster", "log-dirs", "--by-topic", "--replicas").exit_code == USAGE
 
 
 def test_release_and_level(served: ServedCluster) -> None:

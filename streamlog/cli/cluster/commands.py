@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -17,7 +18,14 @@ from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.admin.values import ClusterDescription, DrainProgress, Scrub, VoterDescription
+from streamlog.client.admin.values import (
+    ClusterDescription,
+    DrainProgress,
+    LogDirReplica,
+    NodeLogDirs,
+    Scrub,
+    VoterDescription,
+)
 
 _NODE_COLUMNS: Final = (
     "node",
@@ -42,6 +50,7 @@ _DISK_COLUMNS: Final = (
     "damaged",
     "scrub",
 )
+_TOPIC_COLUMNS: Final = ("topic", "partitions", "replicas", "size_bytes", "largest_replica_bytes", "damaged")
 _REPLICA_COLUMNS: Final = ("node", "path", "topic", "partition", "size_bytes", "log_start", "log_end", "damaged")
 # A drain moves whole replicas, so a shorter interval would not help.
 _ASK_AGAIN_S: Final = 0.5
@@ -291,17 +300,27 @@ def _voter_ids(voters: tuple[VoterDescription, ...]) -> str:
 @click.option("--broker", "node_ids", type=click.IntRange(0), multiple=True, help="Only of this node; repeatable.")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only replicas of this topic; repeatable.")
 @click.option("--replicas", "each", is_flag=True, help="One line for each replica instead of each directory.")
+@click.option("--by-topic", is_flag=True, help="One line for each topic, the largest first.")
 @output_option
 @cluster_options
-def log_dirs(target: Target, output: Output, node_ids: tuple[int, ...], topics: tuple[str, ...], *, each: bool) -> None:
+def log_dirs(
+    target: Target, output: Output, node_ids: tuple[int, ...], topics: tuple[str, ...], *, each: bool, by_topic: bool
+) -> None:
     """Show the log directories of the nodes, and their replicas.
 
     \b
     Examples:
       streamlogctl cluster log-dirs
       streamlogctl cluster log-dirs --topic orders --replicas
+      streamlogctl cluster log-dirs --by-topic
     """
+    if each and by_topic:
+        raise click.UsageError("--replicas and --by-topic are mutually exclusive: give one of them.")
     found = with_admin(target, lambda admin: admin.describe_log_dirs(node_ids, topics=topics))
+    if by_topic:
+        show_rows(output, _sizes_by_topic(found), columns=_TOPIC_COLUMNS)
+        end_with((f"node {node.node_id}", node.error) for node in found)
+        return
     rows: list[Row] = []
     for node in found:
         for directory in node.log_dirs:
@@ -334,6 +353,27 @@ def log_dirs(target: Target, output: Output, node_ids: tuple[int, ...], topics: 
                 )
     show_rows(output, rows, columns=_REPLICA_COLUMNS if each else _DISK_COLUMNS)
     end_with((f"node {node.node_id}", node.error) for node in found)
+
+
+def _sizes_by_topic(nodes: Sequence[NodeLogDirs]) -> list[Row]:
+    """All replicas of each topic; `largest_replica_bytes` shows a partition that has grown beyond the others."""
+    replicas: dict[str, list[LogDirReplica]] = {}
+    for node in nodes:
+        for directory in node.log_dirs:
+            for replica in directory.replicas:
+                replicas.setdefault(replica.at.topic, []).append(replica)
+    rows: list[Row] = [
+        {
+            "topic": topic,
+            "partitions": len({one.at.partition for one in some}),
+            "replicas": len(some),
+            "size_bytes": sum(one.size_bytes for one in some),
+            "largest_replica_bytes": max(one.size_bytes for one in some),
+            "damaged": sum(one.damaged_ranges for one in some),
+        }
+        for topic, some in replicas.items()
+    ]
+    return sorted(rows, key=lambda row: (-int(str(row["size_bytes"])), str(row["topic"])))
 
 
 def _scrub(scrub: Scrub | None) -> str:

@@ -1,0 +1,1 @@
+"""`streamlogctl top`: `frame` is what is shown, computed from two samples; `screen` shows it; `command` runs it."""
