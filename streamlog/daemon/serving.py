@@ -16,7 +16,6 @@ from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Address
 from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, write_pid
 from streamlog.daemon.file_limit import connections_max, file_limit_warning
-from streamlog.daemon.http.listener import HttpListener, open_socket
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.log_lines import LogLines
@@ -83,6 +82,12 @@ async def _http(
     node: Node, config: Loaded, lines: LogLines, of_process: Callable[[], list[Family]]
 ) -> AsyncIterator[None]:
     """Serve metrics and health. A node that cannot do so runs without: records come first."""
+    if not config.config[settings.HTTP_LISTENERS]:
+        yield
+        return
+    # Imported here: the HTTP server takes 5 MB, which a node without it does not need.
+    from streamlog.daemon.http.listener import HttpListener
+
     sockets = _http_sockets(config, lines)
     if not sockets:
         yield
@@ -104,6 +109,8 @@ async def _http(
 
 
 def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:
+    from streamlog.daemon.http.listener import open_socket
+
     found = []
     for address in config.config[settings.HTTP_LISTENERS]:
         try:

@@ -205,6 +205,13 @@ class TestLibraries:
         assert "thread worker failed: ZeroDivisionError" in str(found["message"])
 
 
+def test_a_node_without_metrics_loads_no_http_server() -> None:
+    names = "('uvicorn', 'prometheus_client', 'streamlog.daemon.http.listener')"
+    code = f"import streamlog.daemon.serving, sys; print([name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.process
 def test_a_daemon_logs_json_and_rotates(tmp_path: Path) -> None:
     [port] = free_ports(1)
