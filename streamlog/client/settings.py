@@ -34,6 +34,11 @@ def bootstrap(config: Config) -> list[str]:
     return [str(address) for address in config[client_settings.BOOTSTRAP_SERVERS]]
 
 
+def servers(config: Config) -> str:
+    """For messages."""
+    return ",".join(bootstrap(config))
+
+
 def backoff(config: Config, random: Random) -> Backoff:
     return Backoff(
         random,

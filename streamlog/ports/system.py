@@ -41,7 +41,12 @@ class ThreadWorkers:
         self._pool = ThreadPoolExecutor(threads, "worker")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *args, **kwargs))
+        call = functools.partial(work, *args, **kwargs)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except RuntimeError:  # the interpreter is exiting: pools take no more work, and the last records are sent
+            return call()
+        return await running
 
     def close(self) -> None:
         """Waits for running work; queued work is cancelled."""

@@ -129,6 +129,11 @@ class LoopThread:
         if error is not None:
             raise error
 
+    def stop(self) -> None:
+        """As `close`, without a wait: on the loop itself."""
+        if not self._shared:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
     def close(self) -> None:
         """Idempotent. A shared one keeps running."""
         if not self.closed and not self._shared:

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
 from streamlog.client import settings as client_config
+from streamlog.client.connection import unclosed
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connection.connections import Connections
@@ -121,6 +122,19 @@ class AsyncProducer(TransactionCommands):
 
     # Lifecycle.
 
+    @property
+    def name(self) -> str:
+        """For messages: its client.id, or where it connects to."""
+        client_id = self._config[client_settings.CLIENT_ID]
+        return f"producer {client_id!r}" if client_id else f"producer of {client_config.servers(self._config)}"
+
+    @property
+    def stopped_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop where it has stopped and the producer is open: at the end of a program."""
+        if not self._open or self._closing or self._threaded or self._loop.is_closed() or self._loop.is_running():
+            return None
+        return self._loop
+
     async def start(self) -> Self:
         """Start in the background; `async with` does it. Does not wait for a connection."""
         if self._open or self._closed:
@@ -162,12 +176,38 @@ class AsyncProducer(TransactionCommands):
         self._background = asyncio.ensure_future(self._run())  # sim: its end fails all records, see below
         self._background.add_done_callback(self._on_background_end)
         self._open = True
+        if self._own_ports is not None and not self._threaded:
+            unclosed.flush_at_exit(self)
         return self
 
     async def _run(self) -> None:
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            if not self._closing and self._own_ports is not None:
+                await self._finish_unclosed()
+            raise
+
+    async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._metadata.run())
             tasks.create_task(self._delivery.run())
+
+    async def _finish_unclosed(self) -> None:
+        """`asyncio.run` ends, which has cancelled all tasks, and `close` was not called: send what is left."""
+        self._closing = True
+        unclosed.warn(self.name)
+        work = asyncio.ensure_future(self._work())  # sim: cancelled below
+        try:
+            self._pending.search_again()
+            await self._flush(unclosed.FLUSH_S)
+            await self._delivery.finish(unclosed.FLUSH_S)
+        except Exception as error:  # noqa: BLE001  nobody is left to catch it
+            unclosed.report_lost(self.name, error)
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            await self._end()
 
     def _on_background_end(self, task: asyncio.Future[None]) -> None:
         """Ended by `close`, or by a bug, which then fails all records."""
@@ -211,8 +251,9 @@ class AsyncProducer(TransactionCommands):
         if self._crash is None:
             self._fail_all(ClientClosedError("the producer was closed before these records were acknowledged"))
         await self._pending.close()
-        self._background.cancel()
-        await asyncio.gather(self._background, return_exceptions=True)
+        if self._background is not asyncio.current_task():
+            self._background.cancel()
+            await asyncio.gather(self._background, return_exceptions=True)
         self._delivery.stop()
         await self._connections.close()
         if self._own_ports is not None:

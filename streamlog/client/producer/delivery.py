@@ -85,6 +85,7 @@ class Delivery:
         async with asyncio.TaskGroup() as tasks:
             self._spawn = lambda link: tasks.create_task(link.run())
             for link in self._links.values():
+                link.resume()
                 self._spawn(link)
             if self._rules.queue.idempotent and not self._rules.transactional:
                 tasks.create_task(self._number_queues())

@@ -64,6 +64,11 @@ class PendingRecords:
         self._searches[task] = None
         task.add_done_callback(self._searched)
 
+    def search_again(self) -> None:
+        """All topics that records wait for: their searches were cancelled."""
+        for topic in self._waiting:
+            self.search(topic)
+
     def _searched(self, task: asyncio.Task[None]) -> None:
         self._searches.pop(task, None)
         if not task.cancelled() and task.exception() is not None:

@@ -143,6 +143,11 @@ class ProduceLink:
         self._changed.set()
         await self._finished.wait()
 
+    def resume(self) -> None:
+        """`run` is called again after it was cancelled: what was in flight has no result."""
+        if self._open.flights:
+            self._end(NetworkError(f"the produce stream to {self.address} was cancelled"))
+
     async def run(self) -> None:
         """Until it is cancelled, or has finished."""
         failures = 0

@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Final, Self, cast
 
 from streamlog.client.connection.sync_loop import LoopThread, blocking, wait_on
+from streamlog.client.connection.unclosed import close_at_the_end
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.client.producer.given_records import GivenHeaders
 from streamlog.client.producer.partitioner import Partitioner
@@ -81,6 +82,7 @@ class Producer:
         )
         self._thread = thread or LoopThread("streamlog-producer")
         self._thread.call(self._client.start())
+        self._closed = close_at_the_end(self, self._client, self._thread)
 
     def __enter__(self) -> Self:
         return self
@@ -90,6 +92,7 @@ class Producer:
 
     def close(self, *, timeout_s: float | None = None) -> None:
         """Send what is left, and close. As of AsyncProducer."""
+        self._closed()
         if self._thread.closed:
             return
         try:

@@ -1,0 +1,95 @@
+"""Producers that a program does not close: their records are sent at its end, for FLUSH_S at most, with a warning.
+
+    Producer        collected, or open when the interpreter exits --> closed in the background, awaited at the exit
+    AsyncProducer   `asyncio.run` cancels its task                --> the task flushes before it ends
+                    its loop stands still when the program exits  --> the loop is run once more, for the flush
+
+ResourceWarning names the producer (shown with `python -X dev`, or -W default). Records that are lost all the same are
+an error in the log, which is printed unless the program configures logging otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from streamlog.client.connection.sync_loop import Begun, LoopThread
+from streamlog.errors import StreamlogError
+
+FLUSH_S: Final = 10.0
+_log: Final = logging.getLogger(__name__)
+
+
+class Closable(Protocol):
+    @property
+    def name(self) -> str:
+        """For messages."""
+        ...
+
+    def close(self, *, timeout_s: float | None = None) -> Coroutine[Any, Any, None]: ...
+
+
+class Loopless(Closable, Protocol):
+    """An asynchronous client whose loop does not run any more."""
+
+    @property
+    def stopped_loop(self) -> asyncio.AbstractEventLoop | None:
+        """None: it is closed, or its loop runs."""
+        ...
+
+
+_closing: Final[list[tuple[str, Begun[None]]]] = []  # clients that are closed in the background
+_open: Final[weakref.WeakSet[Any]] = weakref.WeakSet()  # Loopless
+
+
+def warn(name: str) -> None:
+    warnings.warn(
+        f"{name} was not closed: its records are sent now, for {FLUSH_S:g} s at most; use `with`, or call close()",
+        ResourceWarning,
+        stacklevel=3,
+    )
+
+
+def report_lost(name: str, error: Exception) -> None:
+    _log.error("%s was not closed, and records that it held may be lost: %s", name, error)
+
+
+def close_at_the_end(front: object, client: Closable, thread: LoopThread) -> Callable[[], object]:
+    """When `front`, the synchronous client, is collected or the interpreter exits. To be called when it is closed."""
+    return weakref.finalize(front, _close, client, thread).detach
+
+
+def _close(client: Closable, thread: LoopThread) -> None:
+    """In any thread, that of the loop included, so it must not wait."""
+    if not thread.closed:
+        warn(client.name)
+        closing = thread.begin(client.close(timeout_s=FLUSH_S))
+        _closing.append((client.name, closing))
+        closing.add_done_callback(lambda _closing: thread.stop())
+
+
+def flush_at_exit(client: Loopless) -> None:
+    """Unless it was closed before."""
+    _open.add(client)
+
+
+@atexit.register  # before any `finalize` is made, so it runs after them
+def _at_exit() -> None:
+    for client in list(_open):
+        loop = client.stopped_loop
+        if loop is not None:
+            warn(client.name)
+            try:
+                loop.run_until_complete(client.close(timeout_s=FLUSH_S))
+            except StreamlogError as error:
+                report_lost(client.name, error)
+    for name, closing in _closing:
+        try:
+            closing.result(FLUSH_S + 1)
+        except (StreamlogError, TimeoutError) as error:
+            report_lost(name, error)

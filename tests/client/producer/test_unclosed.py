@@ -1,0 +1,109 @@
+"""Programs that forget to close their producer: their records are written all the same, and a warning names it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamlog.client import Admin, Consumer
+from streamlog.model import PartitionId, TopicPartition
+from streamlog.pytest_plugin.cluster import InProcessCluster
+
+pytestmark = pytest.mark.timeout(180)
+ROOT = Path(__file__).parents[3]
+
+SYNC = """
+import sys
+from streamlog.client import Producer
+
+producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000, delivery_timeout_ms=200_000, **{settings})
+for number in range(5):
+    producer.send(sys.argv[2], b"%d" % number * {size})
+{end}
+"""
+
+ASYNC = """
+import asyncio, sys
+from streamlog.client import AsyncProducer
+
+async def main():
+    producer = AsyncProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, delivery_timeout_ms=200_000, **{settings})
+    await producer.start()
+    {first}
+    for number in range(5):
+        producer.send(sys.argv[2], b"%d" % number * {size})
+    {end}
+
+{run}
+"""
+RUN = "asyncio.run(main())"
+STOPPED = "loop = asyncio.new_event_loop(); loop.run_until_complete(main())"
+KNOWN = "await producer.partition_count(sys.argv[2])"
+LARGE = "dict(compression_type='gzip', batch_size=1 << 20)"
+
+PROGRAMS = {
+    "sync": SYNC.format(settings="{}", size=1, end=""),
+    "sync-collected": SYNC.format(settings="{}", size=1, end="del producer"),
+    "sync-exit": SYNC.format(settings="{}", size=1, end="sys.exit(0)"),
+    "sync-compressed-by-workers": SYNC.format(settings=LARGE, size=60_000, end=""),
+    "async": ASYNC.format(settings="{}", first="", size=1, end="", run=RUN),
+    "async-topic-known": ASYNC.format(settings="{}", first=KNOWN, size=1, end="", run=RUN),
+    "async-in-flight": ASYNC.format(
+        settings="{}",
+        first=KNOWN,
+        size=1,
+        end="asyncio.ensure_future(producer.flush())\n    await asyncio.sleep(0)",
+        run=RUN,
+    ),
+    "async-compressed-by-workers": ASYNC.format(settings=LARGE, first=KNOWN, size=60_000, end="", run=RUN),
+    "async-stopped-loop": ASYNC.format(settings="{}", first=KNOWN, size=1, end="", run=STOPPED),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    with InProcessCluster(tmp_path_factory.mktemp("streamlog"), nodes=1) as cluster:
+        yield cluster
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "default::ResourceWarning", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_records_of_a_producer_that_is_not_closed_are_written(cluster: InProcessCluster, name: str) -> None:
+    cluster.create_topic(name, partitions=1)
+    ended = run(PROGRAMS[name], cluster.bootstrap_servers, name)
+    assert ended.returncode == 0, ended.stderr
+    warning = f"producer of {cluster.bootstrap_servers} was not closed: its records are sent now"
+    assert ended.stderr.count(warning) == 1, ended.stderr
+    for noise in ("Task was destroyed", "GeneratorExit", "Traceback", "Exception ignored", "never awaited"):
+        assert noise not in ended.stderr, ended.stderr
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(name, PartitionId(0))])
+        found: list[bytes | None] = []
+        while len(found) < 5:
+            found += [record.value for record in consumer.poll(10)]
+    assert [value[:1] for value in found if value is not None] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_cannot_be_sent_is_reported() -> None:
+    """The bound is shortened, as no node answers."""
+    short = "from streamlog.client.connection import unclosed\nunclosed.FLUSH_S = 0.2\n"
+    ended = run(short + SYNC.format(settings="dict(client_id='meter')", size=1, end=""), "127.0.0.1:1", "t")
+    assert "producer 'meter' was not closed, and records that it held may be lost" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_closed_producer_warns_of_nothing(cluster: InProcessCluster) -> None:
+    cluster.create_topic("closed", partitions=1)
+    program = SYNC.format(settings="{}", size=1, end="producer.close(); producer.close()")
+    ended = run(program, cluster.bootstrap_servers, "closed")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert admin.describe_topic("closed").name == "closed"
