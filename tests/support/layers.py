@@ -121,4 +121,4 @@ NODE_CODE = {
 }
 
 # The synchronous face of the client has a thread of its own, and may see the world.
-FRONTS = {"client/connection/sync_loop.py", "client/producer/sync_producer.py"}
+FRONTS = {"client/connection/sync_loop.py", "client/connection/unclosed.py", "client/producer/sync_producer.py"}

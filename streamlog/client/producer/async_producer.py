@@ -1,13 +1,13 @@
 """The producer: records in, batches out, one promise a batch.
 
     async with AsyncProducer(bootstrap_servers="127.0.0.1:9092", linger_ms=5) as producer:
-        sent = producer.send("logs", b"a line", key=b"host-1")     # a plain function: it never waits
+        sent = await producer.enqueue("logs", b"a line", key=b"host-1")   # waits while the buffer is full
         print((await sent).offset)
 
     send --> TopicTable: partition, open batch --> PartitionQueue --Delivery--> ProduceLink --> the leader
 
 `send` appends to a list and returns; records are sent when their batch is full, when it has lingered, or at `flush`. It
-raises ThrottledError when buffer.memory is full: `await wait_until_room()` before that. `send_many` does so by itself.
+never waits: it raises ThrottledError when buffer.memory is full. `enqueue` and `send_many` wait for free bytes instead.
 A record of a topic that is not known yet waits for its metadata, at most max.block.ms.
 
 Idempotent by default: retries neither duplicate nor reorder records (`partition_queue`). An error that reaches the user
@@ -72,6 +72,7 @@ from streamlog.errors import (
     MessageTooLargeError,
     RequestTimedOutError,
     StreamlogError,
+    ThrottledError,
 )
 from streamlog.records import Headers
 from streamlog.records.encode import encode_headers
@@ -341,6 +342,29 @@ class AsyncProducer(TransactionCommands):
         future.promise = batch
         future.index = index
         return future
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: GivenHeaders = _NO_HEADERS,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """As `send`; waits while the buffer is full, max.block.ms at most (RequestTimedOutError)."""
+        if headers:
+            headers = checked_headers(headers)  # it may be an iterator, and sent twice
+        deadline = self._loop.time() + self._rules.max_block_s if self._open else 0.0
+        while True:
+            try:
+                return self.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+            except ThrottledError:
+                size = (
+                    OVERHEAD_BYTES + len(value or b"") + len(key or b"") + len(encode_headers(cast(Headers, headers)))
+                )
+                await self.wait_until_room(HEADER_SIZE + size, timeout_s=max(0.0, deadline - self._loop.time()))
 
     async def send_many(
         self,

@@ -29,8 +29,8 @@ class BufferMemory:
         """ThrottledError."""
         if not self.has_room(size):
             raise ThrottledError(
-                f"the buffer of {self._limit_bytes} bytes (buffer.memory) is full: await wait_until_room() before"
-                " sending more",
+                f"the buffer of {self._limit_bytes} bytes (buffer.memory) is full: send with `await enqueue(...)`,"
+                " which waits, or await wait_until_room() before",
                 field="buffer.memory",
                 limit=self._limit_bytes,
             )

@@ -355,6 +355,50 @@ def test_a_full_buffer_is_refused_and_waited_for() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["topic-unknown-yet", "topic-known"])
+def test_enqueue_waits_while_the_buffer_is_full(*, known: bool) -> None:
+    """What it returns is awaited later, so the buffer is all that bounds the loop."""
+
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        async with stage.producer(
+            buffer_memory=20_000, max_request_size=10_000, batch_size=1000, max_block_ms=60_000
+        ) as producer:
+            if known:
+                await producer.partition_count("t")
+            sent = [
+                await producer.enqueue("t", b"x" * 300, headers=(pair for pair in [("n", b"%d" % number)]))
+                for number in range(300)
+            ]
+            assert [(await one).offset for one in sent] == list(range(300))
+        assert [record.headers for record in log.records()] == [(("n", b"%d" % number),) for number in range(300)]
+
+    play(story)
+
+
+def test_enqueue_waits_for_max_block_ms_at_most() -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        async with stage.producer(
+            buffer_memory=20_000, max_request_size=10_000, batch_size=1000, max_block_ms=2000
+        ) as producer:
+            await producer.partition_count("t")
+            stage.cluster.move(log, -1)
+            await asyncio.sleep(0.5)
+            while not producer.is_full:
+                await producer.enqueue("t", b"x" * 900)
+            begin = stage.loop.now
+            with pytest.raises(RequestTimedOutError, match=r"buffer\.memory"):
+                await producer.enqueue("t", b"x" * 900)
+            assert 1.9 < stage.loop.now - begin < 2.5
+            stage.cluster.move(log, 1)
+            assert (await (await producer.enqueue("t", b"last"))).offset == len(log.values()) - 1
+        with pytest.raises(ClientClosedError):
+            await producer.enqueue("t", b"late")
+
+    play(story)
+
+
 def test_acks_none_does_not_wait_for_answers() -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
