@@ -1,0 +1,89 @@
+"""Reading one log: whole batches below a bound, lookup by time (SEMANTICS 5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamlog.errors import (
+    OffsetOutOfRangeError,
+)
+from streamlog.model import LeaderEpoch, Offset
+from streamlog.records import read_header, validate
+from streamlog.records.decode import iter_batches
+from streamlog.sim.machine import Machine
+from streamlog.storage.log_config import LogConfig
+from tests.storage.batches import batch
+from tests.storage.rig import LIMITS, Rig
+
+
+def test_reads_end_at_whole_batches_and_below_the_bound(rig: Rig) -> None:
+    for i in range(100):
+        rig.append(b"%03d" % i)
+    size = len(rig.read(0, end=1))
+    assert len(rig.read(0, size * 3 + 5)) == size * 3
+    assert len(rig.read(10, 1)) == size  # at least one
+    assert rig.read(10, end=10) == b""
+    assert rig.read(100) == b""
+    assert len(rig.read(95)) == size * 5
+    for offset in (101, -1):
+        with pytest.raises(OffsetOutOfRangeError) as e:
+            rig.read(offset)
+        assert (e.value.details["log_start"], e.value.details["log_end"]) == (0, 100)
+
+
+@pytest.mark.parametrize("end", [None, 100])
+def test_a_read_that_waits_for_the_disk_has_nothing_of_what_is_appended_meanwhile(rig: Rig, end: int | None) -> None:
+    """Its end was the high watermark, and the log's own, when it began: a reader got what no follower had yet."""
+    for i in range(100):
+        rig.append(b"%03d" % i)
+    rig.sync()
+    rig.stop()
+    rig.start()
+    rig.machine.disk.faults.cold = 1.0
+    log = rig.log
+
+    async def story() -> bytes:
+        bound = None if end is None else Offset(end)
+        reading = asyncio.ensure_future(log.read(Offset(0), 1 << 20, end_offset=bound))
+        await asyncio.sleep(0)
+        data = batch([b"late"])
+        log.append_as_leader(data, validate(data, 0, len(data), LIMITS, rig.now_ms), LeaderEpoch(0), rig.now_ms)
+        return await reading
+
+    got = rig.machine.run(story())
+    assert [record.value for record in iter_batches(got, 0, len(got))][-1] == b"099"
+    assert log.log_end_offset == 101
+
+
+@pytest.mark.parametrize("cold", [0.0, 1.0])
+def test_a_batch_that_does_not_fit_is_not_passed_over(rig: Rig, cold: float) -> None:
+    """The next segment's would fit, and is none of it: found as records that a follower never got."""
+    rig.append(b"large" * 100)
+    rig.do(rig.log.roll_now)
+    rig.append(b"small")
+    rig.machine.disk.faults.cold = cold
+    log, room = rig.log, 200
+    assert rig.machine.run(log.read(Offset(0), room, end_offset=None, at_least_one=False)) == b""
+    if not cold:
+        assert rig.do(lambda: log.try_read(Offset(0), room, at_least_one=False)) == b""
+    assert (
+        read_header(rig.machine.run(log.read(Offset(1), room, end_offset=None, at_least_one=False)), 0).base_offset == 1
+    )
+
+
+def test_lookup_by_timestamp_finds_the_first_at_or_above() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=2000, index_interval_bytes=200))
+    for i in range(100):
+        rig.append(b"x" * 20, timestamp=1000 + 10 * i)
+
+    def lookup(timestamp: int) -> int | None:
+        found = rig.machine.run(rig.log.offset_for_timestamp(timestamp))
+        return None if found is None else found.offset
+
+    assert lookup(0) == 0
+    assert [lookup(1000 + 10 * i) for i in range(100)] == list(range(100))
+    assert lookup(1005) == 1
+    assert lookup(1991) is None
+    rig.machine.close()
