@@ -20,7 +20,7 @@ _WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 _READ: Final = ("streamlog", "pyspark_streamlog", "proto", "deploy", "docs", "README.md", "ARCHITECTURE.md", "Makefile")
-_NOT_READ: Final = re.compile(r"_pb2\.pyi?$|released\.json$|^docs/(decisions/|style\.md|images/)")
+_NOT_READ: Final = re.compile(r"_pb2\.pyi?$|released\.json$|^docs/(style\.md|images/)")
 _MEANT: Final = frozenset[str]()
 """Lines that say such a word and mean it, as they stand."""
 

@@ -203,7 +203,7 @@ class AsyncProducer(TransactionCommands):
             self._pending.search_again()
             await self._flush(unclosed.FLUSH_S)
             await self._delivery.finish(unclosed.FLUSH_S)
-        except Exception as error:  # noqa: BLE001  nobody is left to catch it
+        except Exception as error:  # noqa: BLE001  no caller is left to catch it
             unclosed.report_lost(self.name, error)
         finally:
             work.cancel()
