@@ -35,6 +35,7 @@ from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.producer.buffer_memory import BufferMemory
 from streamlog.client.producer.delivery import Delivery
 from streamlog.client.producer.given_records import (
+    TIMESTAMP_MAX,
     GivenHeaders,
     check_bytes,
     check_topic,
@@ -306,7 +307,7 @@ class AsyncProducer(TransactionCommands):
         if headers:
             headers = checked_headers(headers)
             size += len(encode_headers(headers))
-        if timestamp_ms is not None:
+        if timestamp_ms is not None and not (timestamp_ms.__class__ is int and 0 <= timestamp_ms <= TIMESTAMP_MAX):
             timestamp_ms = checked_timestamp(timestamp_ms)
         if partition is None and (key is not None or table.asks_without_key):
             partition = table.known.get(key)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import index
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from streamlog.errors import InvalidRequestError
 from streamlog.records import Headers
@@ -24,6 +24,15 @@ def check_bytes(what: str, given: object) -> None:
 
 def checked_headers(given: GivenHeaders) -> Headers:
     """As pairs; a mapping has one header for each of its names."""
+    if given.__class__ is tuple or given.__class__ is list:  # nearly always, and checks of classes are cheap
+        for pair in given:
+            if pair.__class__ is not tuple or len(pair) != 2 or pair[0].__class__ is not str:
+                break
+            value = pair[1]
+            if value is not None and value.__class__ is not bytes:
+                break
+        else:
+            return cast(Headers, tuple(given))
     pairs: object = given.items() if isinstance(given, Mapping) else given
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
         raise _bad_headers(f"not {type(given).__name__}")
