@@ -77,7 +77,7 @@ class ConnectionWatch:
         self.limits = limits
         self.count = 0
         self.silent_count = 0  # of these, those that have not sent a byte
-        # Since the start: closed by a limit; and all that ended without having sent a byte, whoever ended them.
+        # Since the start: closed by a limit; and all that ended without having sent a byte.
         self.closed_per_address = self.closed_total = self.ended_silent = 0
         self._silent: set[tuple[str, int]] = set()
         self._port = port
