@@ -57,6 +57,11 @@ test-spark: $(STAMP)  ## the Spark tests, with pyspark (a download of 450 MB the
 	$(BIN)/python -c 'import pyspark, pyarrow' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	$(BIN)/python -m pytest -q -m 'not rounds' tests/spark
 
+.PHONY: console-picture
+console-picture: $(STAMP)  ## the README's picture of the console, from the running page; needs Chromium
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
+	$(BIN)/python tools/console_picture.py
+
 test-lowest: $(STAMP)  ## a cluster of three nodes with the lowest version of each dependency that pyproject.toml allows
 	$(BIN)/python tools/lowest.py --run
 

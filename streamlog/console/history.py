@@ -34,6 +34,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    bindparam,
     create_engine,
     delete,
     event,
@@ -294,12 +295,14 @@ def _set_up_sqlite(connection: object, _record: object) -> None:
 
 def _replace(connection: Connection, rows: Sequence[Mapping[str, float]]) -> None:
     """Overwrites a step that was written before (the console was restarted within it)."""
-    for row in rows:
-        connection.execute(
-            delete(_POINTS).where(
-                _POINTS.c.series == row["series"], _POINTS.c.tier == row["tier"], _POINTS.c.at == row["at"]
-            )
-        )
+    connection.execute(
+        delete(_POINTS).where(
+            _POINTS.c.series == bindparam("series"),
+            _POINTS.c.tier == bindparam("tier"),
+            _POINTS.c.at == bindparam("at"),
+        ),
+        [{"series": row["series"], "tier": row["tier"], "at": row["at"]} for row in rows],
+    )
     connection.execute(insert(_POINTS), list(rows))
 
 

@@ -50,6 +50,7 @@ STYLE: Final = """
 .table-link { text-decoration: underline; text-underline-offset: 2px; overflow-wrap: anywhere; white-space: normal; }
 .text-bad { color: #c62828; } .body--dark .text-bad { color: #ff8a80; }
 .text-note { color: #555; } .body--dark .text-note { color: #bbb; }
+.body--dark .q-btn--outline { --q-primary: #8ab8f0; --q-negative: #ff8a80; }
 .table-wide td { white-space: normal; overflow-wrap: anywhere; }
 """
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from streamlog.client import Producer
+from streamlog.client import Consumer, Producer
 from streamlog.client.admin.sync_admin import Admin
 from streamlog.daemon.local_cluster import LocalCluster
+from streamlog.errors import StreamlogError
+from streamlog.model import PartitionId, TopicPartition
 
 for module in ("nicegui", "sqlalchemy"):
     pytest.importorskip(module, reason="streamlog[console] is not installed")
@@ -28,6 +30,17 @@ if CHROMIUM is None:
 COMMAND = str(Path(sys.executable).with_name("streamlogctl"))
 pytestmark = [pytest.mark.process]
 WAIT_MS = 60_000
+ADDRESSES = (
+    "/",
+    "/brokers",
+    "/brokers/1",
+    "/topics",
+    "/groups",
+    "/groups/unknown",
+    "/transactions",
+    "/quorum",
+    "/operations",
+)
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +156,7 @@ def test_a_wrong_name_is_refused_with_a_sentence(page: Any) -> None:
     page.get_by_text(re.compile(r"topic.*name", re.IGNORECASE)).last.wait_for()
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["/", "/brokers", "/brokers/1", "/topics", "/groups", "/groups/unknown", "/transactions", "/quorum", "/operations"],
-)
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_every_view_has_its_address_and_says_something(page: Any, address: str) -> None:
     assert page.goto(address).ok
     page.get_by_role("heading").first.wait_for()
@@ -166,6 +176,82 @@ def test_a_topic_is_deleted_when_its_name_is_typed(page: Any, cluster: LocalClus
     page.wait_for_url("**/topics")
     with Admin(bootstrap_servers=servers(cluster)) as admin:
         assert "gone" not in [one.name for one in admin.list_topics()]
+
+
+def test_offsets_are_reset_after_a_preview_and_not_while_the_group_has_members(
+    page: Any, cluster: LocalCluster
+) -> None:
+    at = TopicPartition("steps", PartitionId(0))
+    with Admin(bootstrap_servers=servers(cluster)) as admin, Producer(bootstrap_servers=servers(cluster)) as producer:
+        admin.create_topic("steps", partitions=1)
+        for _ in range(5):
+            producer.send("steps", b"x")
+        producer.flush()
+        admin.alter_group_offsets("steppers", {at: 5})
+        with Consumer(bootstrap_servers=servers(cluster), group_id="steppers", enable_auto_commit=False) as consumer:
+            consumer.subscribe(["steps"])
+            consumer.poll(timeout_s=10)
+            page.goto("/groups/steppers")
+            page.get_by_role("button", name="Reset offsets").click()
+            page.get_by_role("button", name="Preview").click()
+            page.get_by_text(re.compile("Refused: group 'steppers' has 1 members")).wait_for()
+        page.get_by_role("button", name="Preview").click()
+        page.get_by_role("dialog").get_by_role("cell", name="-5").wait_for()
+        assert admin.list_group_offsets("steppers")[at].offset == 5, "a preview changes nothing"
+        page.get_by_role("dialog").get_by_role("button", name="Reset", exact=True).click()
+        page.get_by_text("1 offsets of group steppers are reset.").wait_for()
+        assert admin.list_group_offsets("steppers")[at].offset == 0
+
+
+def test_names_with_html_are_text_and_have_a_page(page: Any, cluster: LocalCluster) -> None:
+    name = "<img src=x onerror=alert(1)>/<script>alert(2)</script>"
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        admin.create_topic("names", partitions=1)
+        admin.alter_group_offsets(name, {TopicPartition("names", PartitionId(0)): 0})
+    page.goto("/groups")
+    page.get_by_role("link", name=name).click()
+    page.get_by_role("heading", name=f"Group {name}").wait_for()
+    page.get_by_role("cell", name="names-0").wait_for()
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_an_open_transaction_is_seen_and_aborted(page: Any, cluster: LocalCluster) -> None:
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        admin.create_topic("payments", partitions=1)
+    producer = Producer(bootstrap_servers=servers(cluster), transactional_id="pay-1")
+    producer.init_transactions()
+
+    def pay() -> None:
+        with producer.transaction():
+            producer.send("payments", b"open")
+            producer.flush()
+            page.goto("/transactions")
+            page.get_by_role("row", name="payments-0").get_by_role("button", name="Abort").first.click()
+            page.get_by_role("button", name="Abort the transaction").click()
+            page.get_by_text("The transaction of pay-1 is aborted.").wait_for()
+
+    with pytest.raises(StreamlogError, match="PRODUCER_FENCED"):
+        pay()
+    producer.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_finding_of_axe(browser: Any, console: Console, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    source = (Path(axe.__file__).parent / "axe.min.js").read_text()
+    context = browser.new_context(base_url=console.url, color_scheme=scheme)
+    found = context.new_page()
+    found.set_default_timeout(WAIT_MS)
+    serious = []
+    for address in (*ADDRESSES, "/topics/orders", "/records?topic=orders"):
+        found.goto(address)
+        found.get_by_role("heading", level=1).wait_for()
+        found.evaluate(source)
+        for one in found.evaluate("axe.run()")["violations"]:
+            if one["impact"] in ("serious", "critical"):
+                serious.append((address, one["id"], one["nodes"][0]["html"]))
+    context.close()
+    assert serious == []
 
 
 def test_what_goes_wrong_is_seen_without_a_reload_and_what_comes_back_too(page: Any, cluster: LocalCluster) -> None:
