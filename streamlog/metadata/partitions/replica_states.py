@@ -76,14 +76,20 @@ def chosen(
     able = {state.broker_id: state for state in states if state.broker_id in fit and not state.damaged}
     if not able:
         return None
-    leader = max(able.values(), key=lambda state: _preference(partition, state)).broker_id
     known = known_complete(partition)
     if is_proof(partition, able.values()):
-        return LeaderChoice(leader=leader, proven=True)
+        # Not one that was cut: what is left of a damaged log may carry an epoch that it never had.
+        durable = [state for state in able.values() if state.durable]
+        return LeaderChoice(leader=_longest_of(partition, durable), proven=True)
+    leader = _longest_of(partition, able.values())
     best_there_is = bool(known) and not eligible and all(broker_id in able for broker_id in known)
     if by_hand or strategy is RecoveryStrategy.AGGRESSIVE or (strategy is RecoveryStrategy.BALANCED and best_there_is):
         return LeaderChoice(leader=leader, proven=False)
     return None
+
+
+def _longest_of(partition: Partition, states: Iterable[ReplicaState]) -> BrokerId:
+    return max(states, key=lambda state: _preference(partition, state)).broker_id
 
 
 def is_proof(partition: Partition, able: Iterable[ReplicaState]) -> bool:

@@ -196,6 +196,12 @@ class TestLastKnown:
         assert after(state, rules(2, 3), states=said).leader == NO_BROKER
         assert after(state, rules(2, 3, unclean=True), states=said).leader == 2
 
+    def test_a_log_that_was_cut_does_not_lead_before_a_complete_one(self) -> None:
+        """What is left of a damaged log may carry an epoch that it never had (simulated seed 138 of the cluster)."""
+        state = partition(1, 2, 3, isr=(), last_known_elr=(2, 3), leader=NO_BROKER, last_leader=NO_BROKER)
+        said = (replica_state(2, 5, 1, durable=False), replica_state(3, 3, 23))
+        assert after(state, rules(2, 3), states=said).leader == 3
+
     def test_a_later_epoch_is_longer_than_more_offsets(self) -> None:
         state = partition(1, 2, 3, isr=(), last_known_elr=(3,), leader=NO_BROKER, last_leader=NO_BROKER)
         assert after(state, rules(2, 3), states=states(n2=(4, 900), n3=(5, 100))).leader == 3
