@@ -46,6 +46,7 @@ RESTRICTED = {
     "pyspark": {"spark"},
     "pyarrow": {"spark"},
     "click": {"cli"},
+    "cryptography": {"tls"},
     "rich": {"cli"},
 }
 

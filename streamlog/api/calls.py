@@ -24,12 +24,13 @@ from streamlog.errors import (
     CorruptMessageError,
     NetworkError,
     RequestTimedOutError,
+    SslAuthenticationError,
     Status,
     StreamlogError,
     UnknownServerError,
     UnsupportedVersionError,
 )
-from streamlog.ports import Channel, RpcError, Stream
+from streamlog.ports import Channel, HandshakeError, RpcError, Stream
 
 __all__ = ["CallStream", "Message", "Response", "UnaryCall", "call_error", "decoded_stream", "stream", "unary"]
 
@@ -44,6 +45,8 @@ def call_error(error: RpcError, method: str) -> StreamlogError:
     raised = from_rpc(error)
     if isinstance(raised, StreamlogError):
         return raised
+    if isinstance(error, HandshakeError):
+        return SslAuthenticationError(error.message)
     if error.status in _BROKEN:
         return NetworkError(f"{method}: {error.message or 'the connection was lost'}")
     if error.status is Status.DEADLINE_EXCEEDED:

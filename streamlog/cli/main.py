@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
     "console": _Command("streamlog.cli.console", "The web console: the cluster in a browser."),
+    "security": _Command("streamlog.cli.security", "Make and check certificates of nodes and clients."),
     "local": _Command("streamlog.cli.local.commands", "A cluster on this machine, for development."),
     "dump": _Command("streamlog.cli.dump.command", "Print the files of a log, and report corrupt ones."),
     "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),

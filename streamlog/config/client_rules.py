@@ -9,7 +9,7 @@ from streamlog.config import consumer_settings as consumer
 from streamlog.config import producer_settings as producer
 from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
-from streamlog.config.rule import TLS_RULES, Rule, at_most, below
+from streamlog.config.rule import KEY_MISSING, TLS_RULES, TRUST_MISSING, Rule, at_most, below, has_key, has_trust
 
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition keeps as many batches of a producer
 
@@ -18,6 +18,18 @@ def _client_is_secret(config: Config) -> str | None:
     if config[client.BEARER_TOKEN] is None or config[client.SECURITY_PROTOCOL] == Protocol.SSL.value:
         return None
     return f"is sent over TLS only: {client.SECURITY_PROTOCOL.name} must be SSL"
+
+
+def _client_has_key(config: Config) -> str | None:
+    if config[client.SECURITY_PROTOCOL] == Protocol.PLAINTEXT.value or has_key(config):
+        return None
+    return f"{KEY_MISSING}: nodes require a certificate of each client"
+
+
+def _client_trusts(config: Config) -> str | None:
+    if config[client.SECURITY_PROTOCOL] == Protocol.PLAINTEXT.value or has_trust(config):
+        return None
+    return f"{TRUST_MISSING}: the client verifies the nodes' certificates"
 
 
 def _idempotent(config: Config) -> str | None:
@@ -56,6 +68,8 @@ def _delivery(config: Config) -> str | None:
 
 CLIENT_RULES: Final = (
     Rule(client.BEARER_TOKEN, _client_is_secret),
+    Rule(client.SECURITY_PROTOCOL, _client_has_key),
+    Rule(client.SECURITY_PROTOCOL, _client_trusts),
     *TLS_RULES,
     at_most(client.RETRY_BACKOFF_MS, client.RETRY_BACKOFF_MAX_MS, hint=True),
     at_most(client.RECONNECT_BACKOFF_MS, client.RECONNECT_BACKOFF_MAX_MS, hint=True),

@@ -7,12 +7,21 @@ from typing import Final
 from streamlog.config import group_settings as groups
 from streamlog.config import node_settings as node
 from streamlog.config import security_settings as security
-from streamlog.config import tls_settings as tls
 from streamlog.config import topic_defaults as defaults
 from streamlog.config import topic_settings as topic
 from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
-from streamlog.config.rule import TLS_RULES, Rule, at_most, below, is_now
+from streamlog.config.rule import (
+    KEY_MISSING,
+    TLS_RULES,
+    TRUST_MISSING,
+    Rule,
+    at_most,
+    below,
+    has_key,
+    has_trust,
+    is_now,
+)
 
 # Besides records, a request has names, ids and gRPC's framing.
 REQUEST_OVERHEAD_BYTES: Final = 4 << 10
@@ -72,14 +81,14 @@ def _own_port(config: Config) -> str | None:
 
 def _node_has_key(config: Config) -> str | None:
     (listener,) = config[node.LISTENERS]
-    return None if listener.protocol is Protocol.PLAINTEXT or _has_key(config) else _KEY_MISSING
+    return None if listener.protocol is Protocol.PLAINTEXT or has_key(config) else KEY_MISSING
 
 
 def _node_trusts(config: Config) -> str | None:
     (listener,) = config[node.LISTENERS]
-    if listener.protocol is Protocol.PLAINTEXT or _has_trust(config):
+    if listener.protocol is Protocol.PLAINTEXT or has_trust(config):
         return None
-    return f"needs {_TRUST}: nodes verify each other's certificates"
+    return f"{TRUST_MISSING}: nodes verify each other's certificates"
 
 
 def _tokens_need_tls(config: Config) -> str | None:
@@ -87,22 +96,6 @@ def _tokens_need_tls(config: Config) -> str | None:
     if config[security.BEARER_TOKENS_FILE] is None or listener.protocol is Protocol.SSL:
         return None
     return f"tokens are sent over TLS only: {node.LISTENERS.name} must be SSL://"
-
-
-_KEY_MISSING: Final = (
-    f"needs {tls.SSL_KEYSTORE_LOCATION.name}, or {tls.SSL_KEYSTORE_KEY.name} and "
-    f"{tls.SSL_KEYSTORE_CERTIFICATE_CHAIN.name}"
-)
-_TRUST: Final = f"{tls.SSL_TRUSTSTORE_LOCATION.name} or {tls.SSL_TRUSTSTORE_CERTIFICATES.name}"
-
-
-def _has_key(config: Config) -> bool:
-    inline = config[tls.SSL_KEYSTORE_KEY] is not None and config[tls.SSL_KEYSTORE_CERTIFICATE_CHAIN] is not None
-    return config[tls.SSL_KEYSTORE_LOCATION] is not None or inline
-
-
-def _has_trust(config: Config) -> bool:
-    return any(config[one] is not None for one in (tls.SSL_TRUSTSTORE_LOCATION, tls.SSL_TRUSTSTORE_CERTIFICATES))
 
 
 def _request_holds_batch(config: Config) -> str | None:

@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_TLS: Final = "there is no TLS yet"
-_AUTHORIZATION: Final = "there is no authentication or authorization yet: all clients may do everything"
+_PEM: Final = "keys and certificates are always PEM"
+_AUTHORIZATION: Final = "there are no users or access control lists yet: who can connect may do everything"
 
 NOT_YET: Final[Mapping[str, str]] = {
-    "ssl.keystore.type": _TLS,
-    "ssl.keystore.location": _TLS,
-    "ssl.keystore.key": _TLS,
-    "ssl.keystore.certificate.chain": _TLS,
-    "ssl.truststore.type": _TLS,
-    "ssl.truststore.location": _TLS,
-    "ssl.truststore.certificates": _TLS,
-    "ssl.client.auth": _TLS,
+    "ssl.keystore.type": _PEM,
+    "ssl.truststore.type": _PEM,
+    "ssl.client.auth": "it is always required: nodes are known by their certificates",
     "bearer.token": _AUTHORIZATION,
     "bearer.tokens.file": _AUTHORIZATION,
     "authorizer.class.name": _AUTHORIZATION,
@@ -33,5 +28,4 @@ NOT_YET: Final[Mapping[str, str]] = {
 
 # A node that ignored one of these would be open where its operator believes it protected.
 REFUSED: Final = ("bearer.tokens.file", "authorizer.class.name", "audit.log.file")
-# TLS settings need no warning: a listener or security.protocol with TLS is refused.
-WARNED: Final = frozenset(name for name, why in NOT_YET.items() if why != _TLS and name != "bearer.token")
+WARNED: Final = frozenset(NOT_YET) - {"bearer.token"}

@@ -59,6 +59,21 @@ def not_both(one: Setting[Any], other: Setting[Any]) -> Rule:
     return Rule(one, broken)
 
 
+def has_key(config: Config) -> bool:
+    inline = config[tls.SSL_KEYSTORE_KEY] is not None and config[tls.SSL_KEYSTORE_CERTIFICATE_CHAIN] is not None
+    return config[tls.SSL_KEYSTORE_LOCATION] is not None or inline
+
+
+def has_trust(config: Config) -> bool:
+    return any(config[one] is not None for one in (tls.SSL_TRUSTSTORE_LOCATION, tls.SSL_TRUSTSTORE_CERTIFICATES))
+
+
+KEY_MISSING: Final = (
+    f"needs {tls.SSL_KEYSTORE_LOCATION.name}, or {tls.SSL_KEYSTORE_KEY.name} and "
+    f"{tls.SSL_KEYSTORE_CERTIFICATE_CHAIN.name}"
+)
+TRUST_MISSING: Final = f"needs {tls.SSL_TRUSTSTORE_LOCATION.name} or {tls.SSL_TRUSTSTORE_CERTIFICATES.name}"
+
 TLS_RULES: Final = (
     not_both(tls.SSL_KEYSTORE_LOCATION, tls.SSL_KEYSTORE_KEY),
     not_both(tls.SSL_TRUSTSTORE_LOCATION, tls.SSL_TRUSTSTORE_CERTIFICATES),

@@ -18,6 +18,7 @@ from streamlog.metadata.cluster import AllocateProducerIds
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.ports import CallInfo, Clock, UnaryHandler
+from streamlog.tls.callers import check_speaker
 
 FORWARD_BYTES_MAX: Final = (1 << 20) + 1024
 """A client's request may have 1 MiB (api.service.REQUEST_BYTES_MAX)."""
@@ -70,25 +71,30 @@ class ControllerService:
         )
 
     async def _register(self, request: pb.RegisterRequest, call: Call) -> pb.RegisterResponse:
+        check_speaker(call.info, request.node_id)
         done = await self._active.register(convert.register(request))
         return pb.RegisterResponse(broker_epoch=done.broker_epoch, session_timeout_ms=done.session_timeout_ms)
 
     async def _heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
+        check_speaker(call.info, request.node_id)
         return convert.to_heartbeat_response(await self._active.heartbeat(convert.heartbeat(request)))
 
     async def _alter_partition(self, request: pb.AlterPartitionRequest, call: Call) -> pb.AlterPartitionResponse:
+        check_speaker(call.info, request.node_id)
         results = await self._active.submit(convert.alter_partition(request))
         return convert.to_isr_results(results, self._view.image)
 
     async def _report_offline_replicas(
         self, request: pb.ReportOfflineReplicasRequest, call: Call
     ) -> pb.ReportOfflineReplicasResponse:
+        check_speaker(call.info, request.node_id)
         await self._active.submit(convert.offline_replicas(request))
         return pb.ReportOfflineReplicasResponse()
 
     async def _allocate_producer_ids(
         self, request: pb.AllocateProducerIdsRequest, call: Call
     ) -> pb.AllocateProducerIdsResponse:
+        check_speaker(call.info, request.node_id)
         command = AllocateProducerIds(
             broker_id=BrokerId(request.node_id), broker_epoch=BrokerEpoch(request.broker_epoch)
         )
@@ -122,6 +128,7 @@ class ControllerService:
             peer=info.peer,
             metadata={**info.metadata, FORWARDED: "1"},
             identity=info.identity,
+            names=info.names,
             deadline=info.deadline,
         )
         response = await handler(request.request, forwarded)

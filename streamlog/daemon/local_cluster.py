@@ -5,6 +5,7 @@
     DIR/node-1/streamlogd.log     the node's log
     DIR/node-1/process            pid and start time of the node's process (`local_process`)
     DIR/node-1/data/              the log directory
+    DIR/certs/                    with --secure: an authority, the nodes' certificates, one for an administrator
 
 Settings may hold secrets, logs hold records: folders are 0700 and files 0600, whatever the umask.
 
@@ -27,17 +28,20 @@ from msgspec import Struct
 
 from streamlog.config import Config, load_node
 from streamlog.config import node_settings as settings
-from streamlog.config.properties import escape_value
+from streamlog.config.properties import escape_value, parse_properties
 from streamlog.daemon.free_ports import HOST, free_ports, is_free
 from streamlog.daemon.local_process import ProcessId, load_process_id, save_process_id
 from streamlog.daemon.text_file import private, read_properties, write_private
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
+from streamlog.tls.authority import Authority
+from streamlog.tls.settings_files import node_settings, write_client_properties
 
 NODES_MAX: Final = 20
 VOTERS_MAX: Final = 3  # one of them may fail; more would only slow every change of the metadata
 _FOLDER: Final = re.compile(r"node-([0-9]+)")
 _TAIL_BYTES: Final = 4096
 _KILL_WAIT_S: Final = 10.0
+ADMINISTRATOR: Final = "admin"
 _FOLDER_MODE: Final = 0o700
 _UMASK: Final = 0o077
 
@@ -124,9 +128,29 @@ class LocalCluster:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def create(self, count: int, port: int, overrides: Mapping[str, str]) -> None:
-        """Write the settings of nodes 1 to `count`, which listen on ports from `port` on (0: on free ones). Existing
-        nodes are not changed; a count other than theirs is refused.
+    @property
+    def client_file(self) -> Path | None:
+        """The settings that a client needs; None: none but the address."""
+        path = self._certificates / f"{ADMINISTRATOR}.properties"
+        return path if path.exists() else None
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """InvalidConfigError, OSError."""
+        path = self.client_file
+        if path is None:
+            return {}
+        file = read_properties(str(path))
+        return {entry.key: entry.value for entry in parse_properties(file.text, file.name)}
+
+    @property
+    def _certificates(self) -> Path:
+        return self.directory / "certs"
+
+    def create(self, count: int, port: int, overrides: Mapping[str, str], *, secure: bool = False) -> None:
+        """Write the settings of nodes 1 to `count`, which listen on ports from `port` on (0: on free ones). `secure`:
+        over TLS, with certificates of an authority made for it. Existing nodes are not changed; a count other than
+        theirs is refused.
         """
         if not 1 <= count <= NODES_MAX:
             raise InvalidRequestError(f"{count} nodes: 1 to {NODES_MAX} can be started", field="nodes", limit=NODES_MAX)
@@ -138,16 +162,30 @@ class LocalCluster:
                     field="nodes",
                     limit=len(self.nodes),
                 )
+            if secure and self.client_file is None:
+                raise InvalidRequestError(
+                    f"{self.directory} holds a cluster without TLS: start it without --secure, or start another one "
+                    "with another --dir",
+                    field="secure",
+                )
             return
         ports = free_ports(count) if port == 0 else range(port, port + count)
         for number in ports:
             _check_free(HOST, number)
         addresses = {node_id: f"{HOST}:{number}" for node_id, number in enumerate(ports, start=1)}
         http_ports = iter(free_ports(count))
+        authority = None
+        if secure:
+            authority = Authority.create(self._certificates)
+            authority.add_client(ADMINISTRATOR)
+            write_client_properties(self._certificates, ADMINISTRATOR)
         for node_id, address in addresses.items():
             node = LocalNode(node_id, self.directory / f"node-{node_id}")
             node.folder.mkdir(parents=True, mode=_FOLDER_MODE)
             values = _values(node, address, addresses, f"{HOST}:{next(http_ports)}")
+            if authority is not None:
+                authority.add_node(node_id, [HOST, "localhost"])
+                values |= node_settings(self._certificates, node_id, address)
             write_private(node.properties, _properties({**values, **overrides}))
 
     def start(self, node: LocalNode) -> bool:

@@ -16,7 +16,6 @@ from typing import Final, cast
 
 from streamlog.config import Loaded, load_node, log_settings, print_config
 from streamlog.config import node_settings as settings
-from streamlog.config.addresses import Protocol
 from streamlog.config.not_yet import NOT_YET, REFUSED
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import DaemonFiles, StartReport, detach, remove_pid
@@ -24,6 +23,7 @@ from streamlog.daemon.file_limit import raise_file_limit
 from streamlog.daemon.library_logs import install
 from streamlog.daemon.log_lines import LogLines, LogOutput
 from streamlog.daemon.text_file import read_properties
+from streamlog.daemon.tls import check_tls
 from streamlog.errors import InvalidConfigError, StreamlogError
 from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.malloc import keep_large_blocks
@@ -83,11 +83,7 @@ def _log_dirs(config: Loaded) -> tuple[str, ...]:
 
 
 def _check_supported(config: Loaded) -> None:
-    (listener,) = config.config[settings.LISTENERS]
-    if listener.protocol is not Protocol.PLAINTEXT:
-        raise InvalidConfigError(
-            f"{settings.LISTENERS.name}={listener}: this release serves PLAINTEXT only", field=settings.LISTENERS.name
-        )
+    check_tls(config.config)
     for name in REFUSED:
         setting = settings.NODE.get(name)
         if setting is not None and config.config[setting] != setting.default:

@@ -19,6 +19,7 @@ from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.tls import tls_credentials
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import Ports, Probe
@@ -53,6 +54,7 @@ async def serve(
         on_crash=lambda error: nodes[0].call_failed(error),
         on_connections=lambda what: lines.write("WARN", what),
         settings=_grpc_settings(config, file_limit),
+        tls=tls_credentials(config.config, lines),
     )
     ports = Ports(
         fs=fs,

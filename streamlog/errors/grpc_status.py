@@ -114,6 +114,7 @@ _ERRORS: Final[Mapping[Status, tuple[type[StreamlogError], ...]]] = {
         storage.StorageError,
         requests.BrokerNotAvailableError,
         requests.NetworkError,
+        requests.SslAuthenticationError,
         partitions.NotEnoughReplicasError,
         partitions.NotEnoughReplicasAfterAppendError,
         partitions.LeaderNotAvailableError,

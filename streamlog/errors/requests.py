@@ -51,6 +51,14 @@ class NetworkError(StreamlogError):
     retriable = True
 
 
+class SslAuthenticationError(NetworkError):
+    """A node listens, but refuses or fails the handshake of TLS: certificates or `security.protocol` do not fit. Raised
+    by the caller; nothing was sent.
+    """
+
+    code = "SSL_AUTHENTICATION_FAILED"
+
+
 class RequestTimedOutError(StreamlogError):
     """The answer did not arrive in time; the message names the request. Raised by the caller; the request may have
     been executed.

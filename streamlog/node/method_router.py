@@ -3,6 +3,8 @@
 A node listens before it knows its cluster (other nodes ask it for the cluster's id, `cluster_formation`); most services
 are made later. Until their handlers are connected, and once the node has stopped, calls end with UNAVAILABLE, and the
 caller tries another node.
+
+Over TLS the methods between nodes are served to nodes only (`streamlog.tls.callers`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from streamlog.api.service import Service, stream_handlers, unary_handlers
 from streamlog.errors import InvariantError, Status
 from streamlog.node.metrics.calls import CallMeter
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
+from streamlog.tls.callers import INTERNAL_PREFIX, check_node
 
 
 class MethodRouter:
@@ -56,7 +59,11 @@ class MethodRouter:
         def handle(request: bytes, info: CallInfo) -> Awaitable[bytes]:
             return handlers[name](request, info)
 
-        return handle
+        async def handle_node(request: bytes, info: CallInfo) -> bytes:
+            check_node(info)
+            return await handlers[name](request, info)
+
+        return handle_node if name.startswith(INTERNAL_PREFIX) else handle
 
     def _route_stream(self, name: str) -> StreamHandler:
         handlers = self._streaming
@@ -64,7 +71,11 @@ class MethodRouter:
         def handle(stream: Stream, info: CallInfo) -> Awaitable[None]:
             return handlers[name](stream, info)
 
-        return handle
+        async def handle_node(stream: Stream, info: CallInfo) -> None:
+            check_node(info)
+            await handlers[name](stream, info)
+
+        return handle_node if name.startswith(INTERNAL_PREFIX) else handle
 
 
 async def _unavailable(request: bytes, info: CallInfo) -> bytes:

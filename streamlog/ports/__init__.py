@@ -21,6 +21,7 @@ from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import (
     CallInfo,
     Channel,
+    HandshakeError,
     Network,
     RpcError,
     Server,
@@ -40,6 +41,7 @@ __all__ = [
     "DirectoryLock",
     "File",
     "FileSystem",
+    "HandshakeError",
     "LogLevels",
     "Mapping",
     "Network",

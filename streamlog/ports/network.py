@@ -48,13 +48,20 @@ class RpcError(Exception):
         return cls(grpc_status(error), error.message)
 
 
+class HandshakeError(RpcError):
+    """UNAVAILABLE: a process listens at the address, but no connection could be made with it, as by TLS. Retrying does
+    not help until certificates or settings have changed.
+    """
+
+
 class CallInfo(Struct, frozen=True, kw_only=True):
     """What a handler knows of its call and caller."""
 
     method: str
     peer: str  # address of the other end, for logs
     metadata: Mapping[str, str] = field(default_factory=dict)
-    identity: str | None = None  # subject of the verified client certificate
+    identity: str | None = None  # subject of the caller's verified certificate; None: not TLS
+    names: tuple[str, ...] = ()  # alternative names of that certificate
     deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
     # The transport's part of the call after its handler has returned; None: the call ends with its handler.
     transport: CallTransport | None = None

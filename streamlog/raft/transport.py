@@ -28,6 +28,7 @@ from streamlog.raft.protocol import wire
 from streamlog.raft.protocol.messages import Message, PeerHello
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import DirectoryId, Voter
+from streamlog.tls.callers import check_speaker
 
 METHOD: Final = "/streamlog.internal.v1.Raft/Exchange"
 QUEUE_BYTES_MAX: Final = 32 << 20
@@ -241,6 +242,7 @@ class Transport:
             hello = await self._expect_hello(stream)
         except TimeoutError:
             return
+        check_speaker(info, hello.node_id)
         if hello.node_id not in self._links and len(self._links) >= self._links_max:
             raise ThrottledError(f"{self._links_max} nodes are connected to this voter already", limit=self._links_max)
         await stream.send(wire.encode_hello(self._hello))

@@ -47,7 +47,7 @@ def test_settings_of_a_file(served: ServedCluster, tmp_path: Path) -> None:
     assert done.stderr.startswith("Warning: ")
     assert "retry.backoff.ms" in done.stderr
     file.write_text("security.protocol=SSL\n")
-    assert "PLAINTEXT" in refused(served.run("topic", "list", "--command-config", str(file)))
+    assert "needs ssl.keystore.location" in refused(served.run("topic", "list", "--command-config", str(file)))
 
 
 def test_no_answer_in_time(served: ServedCluster) -> None:

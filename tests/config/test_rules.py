@@ -162,7 +162,14 @@ def test_a_consumer_refuses(values: dict[str, object], said: str) -> None:
 def test_every_client_shows_its_token_over_tls_alone() -> None:
     for load in (load_producer, load_consumer, load_admin):
         assert "is sent over TLS only" in complaint(load, {"bearer.token": "s3cret"})
-        assert load({"bearer.token": "s3cret", "security.protocol": "SSL"}).warnings == ()
+        assert load({"bearer.token": "s3cret", "security.protocol": "SSL", **TLS}).warnings == ()
+
+
+def test_a_client_needs_a_certificate_and_authorities_for_tls() -> None:
+    for load in (load_producer, load_consumer, load_admin):
+        said = complaint(load, {"security.protocol": "SSL"})
+        assert "needs ssl.keystore.location, or ssl.keystore.key and" in said
+        assert "needs ssl.truststore.location or" in said
 
 
 def test_back_off_that_stands_on_its_head_is_warned_of() -> None:

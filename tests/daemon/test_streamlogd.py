@@ -86,16 +86,18 @@ class TestRefusals:
         assert main([write_properties(tmp_path, "node.id=1", setting)]) == USAGE_ERROR
         assert f"{setting.partition('=')[0]}: there is no " in capsys.readouterr().err
 
-    def test_tls_is_not_passed_over(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_keys_and_certificates_are_checked_before_the_start(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = write_properties(
             tmp_path,
             "node.id=1",
             "listeners=SSL://127.0.0.1:9092",
-            "ssl.keystore.location=/k.pem",
-            "ssl.truststore.location=/t.pem",
+            "ssl.keystore.location=/no/k.pem",
+            "ssl.truststore.location=/no/t.pem",
         )
         assert main([path]) == USAGE_ERROR
-        assert "PLAINTEXT only" in capsys.readouterr().err
+        assert "ssl.keystore.location=/no/k.pem: No such file or directory" in capsys.readouterr().err
 
 
 def test_print_config_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

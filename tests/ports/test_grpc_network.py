@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 import grpc.aio
@@ -15,6 +16,7 @@ import pytest
 
 from streamlog.errors import Status
 from streamlog.ports import CallInfo, RpcError, Stream
+from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.stream import from_grpc
 
@@ -53,25 +55,37 @@ class Certificates:
         return (self._directory / f"{name}.key").read_bytes(), (self._directory / f"{name}.crt").read_bytes()
 
 
+class Fixed(NamedTuple):
+    """Material that never changes."""
+
+    key: bytes
+    chain: bytes
+    roots: bytes
+
+    def signature(self) -> None: ...
+
+    def load(self) -> Fixed:
+        return self
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")
 def test_a_handler_gets_the_subject_of_a_verified_certificate(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     server_key, client_key = certificates.issue("node-1"), certificates.issue("client-7")
 
     async def main() -> None:
-        server_side = grpc.ssl_server_credentials([server_key], certificates.ca, require_client_auth=True)
-        client_side = grpc.ssl_channel_credentials(certificates.ca, *client_key)
-        anonymous_side = grpc.ssl_channel_credentials(certificates.ca)
-        node = GrpcNetwork(on_crash=crash, server_credentials=server_side, channel_credentials=client_side)
-        stranger = GrpcNetwork(on_crash=crash, channel_credentials=anonymous_side)
+        node = GrpcNetwork(on_crash=crash, tls=TlsCredentials(Fixed(*server_key, certificates.ca)))
+        client = GrpcNetwork(on_crash=crash, tls=TlsCredentials(Fixed(*client_key, certificates.ca)))
+        anonymous = grpc.ssl_channel_credentials(certificates.ca)
         try:
             server = await node.listen("127.0.0.1:0", unary={ECHO: echo}, streaming={})
-            identity = await node.connect(server.address).unary(ECHO, b"", timeout_s=10)
+            identity = await client.connect(server.address).unary(ECHO, b"", timeout_s=10)
             assert b"client-7" in identity
-            refused = stranger.connect(server.address).unary(ECHO, b"", timeout_s=10)
-            assert (await outcome(refused))[0] == "UNAVAILABLE"
+            async with grpc.aio.secure_channel(server.address, anonymous) as stranger:
+                with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+                    await stranger.unary_unary(ECHO)(b"", timeout=10)  # type: ignore[arg-type]  # stubs without bytes
         finally:
-            await stranger.close()
+            await client.close()
             await node.close()
 
     asyncio.run(main())

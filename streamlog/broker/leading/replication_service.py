@@ -34,7 +34,8 @@ from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, TopicId
-from streamlog.ports import Clock, Probe, RpcError, Stream
+from streamlog.ports import CallInfo, Clock, Probe, RpcError, Stream
+from streamlog.tls.callers import check_speaker
 
 HELLO_TIMEOUT_S: Final = 2.0
 """For the hello, and again for the metadata with its registration."""
@@ -133,7 +134,7 @@ class ReplicationService:
 
     async def _serve(self, stream: Stream, call: Call) -> None:
         try:
-            hello = await self._admitted(stream)
+            hello = await self._admitted(stream, call.info)
         except TimeoutError:
             raise StaleBrokerEpochError("no hello in time, or this node does not know its registration yet") from None
         one = FollowerStream(
@@ -159,7 +160,7 @@ class ReplicationService:
             if self._streams.get(hello.node_id) is one:
                 del self._streams[hello.node_id]
 
-    async def _admitted(self, stream: Stream) -> FollowerHello:
+    async def _admitted(self, stream: Stream, info: CallInfo) -> FollowerHello:
         """The follower's hello. InvalidRequestError, InconsistentClusterError, StaleBrokerEpochError,
         BrokerIdNotRegisteredError, RpcError, TimeoutError.
         """
@@ -168,6 +169,7 @@ class ReplicationService:
         hello = None if data is None else wire.decode_request(data).hello
         if hello is None:
             raise InvalidRequestError("a replication stream must begin with a hello", field="hello")
+        check_speaker(info, hello.node_id)
         if hello.cluster_id != self._cluster_id:
             raise InconsistentClusterError(
                 f"node {hello.node_id} belongs to cluster {hello.cluster_id!r}, this node to {self._cluster_id!r}",

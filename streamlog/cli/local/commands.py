@@ -62,8 +62,13 @@ _timeout_option = click.option(
 @click.option(
     "--override", "overrides", metavar="NAME=VALUE", multiple=True, help="A setting of the nodes, at the first start."
 )
+@click.option(
+    "--secure", is_flag=True, help="Over TLS, with certificates made in DIR/certs. At the first start; kept afterwards."
+)
 @_timeout_option
-def start(directory: Path, count: int | None, port: int, overrides: tuple[str, ...], timeout_s: float) -> None:
+def start(
+    directory: Path, count: int | None, port: int, overrides: tuple[str, ...], secure: bool, timeout_s: float
+) -> None:
     """Start the nodes, and wait until they serve. They run in the background.
 
     \b
@@ -71,14 +76,17 @@ def start(directory: Path, count: int | None, port: int, overrides: tuple[str, .
       streamlogctl local start
       streamlogctl local start --nodes 3 --dir /tmp/cluster --port 9092
       streamlogctl local start --nodes 1 --override flush.messages=10000
+      streamlogctl local start --secure
     """
     cluster = LocalCluster(directory)
     try:
         with cluster.locked():
-            cluster.create(count or len(cluster.nodes) or 3, port, key_values(overrides, "--override"))
+            cluster.create(count or len(cluster.nodes) or 3, port, key_values(overrides, "--override"), secure=secure)
             start_nodes(cluster, cluster.nodes, timeout_s)
             say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
             _show_http(cluster.nodes)
+            if cluster.client_file is not None:
+                say(f"Connect with: streamlogctl --command-config {cluster.client_file} ...", err=True)
     except StreamlogError as error:
         raise failed(error) from None
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -29,15 +29,17 @@ def start_nodes(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: fl
     for node in nodes:
         cluster.start(node)
     with counting("starting", len(nodes), "nodes") as advance:
-        system.run(_wait_until_ready(nodes, timeout_s, advance))
+        system.run(_wait_until_ready(nodes, cluster.client_settings, timeout_s, advance))
 
 
-async def _wait_until_ready(nodes: Sequence[LocalNode], timeout_s: float, advance: Callable[[int], None]) -> None:
+async def _wait_until_ready(
+    nodes: Sequence[LocalNode], settings: Mapping[str, str], timeout_s: float, advance: Callable[[int], None]
+) -> None:
     """Waits until each of them reports all of them as active."""
     deadline = time.monotonic() + timeout_s
     wanted = {node.node_id for node in nodes}
     async with AsyncExitStack() as stack:
-        waiting = {node: await stack.enter_async_context(_admin_of(node)) for node in nodes}
+        waiting = {node: await stack.enter_async_context(_admin_of(node, settings)) for node in nodes}
         while waiting:
             for node in [one for one, admin in waiting.items() if await _is_ready(admin, wanted)]:
                 del waiting[node]
@@ -61,9 +63,9 @@ def _check_alive(nodes: Sequence[LocalNode]) -> None:
             )
 
 
-def _admin_of(node: LocalNode) -> AsyncAdmin:
+def _admin_of(node: LocalNode, settings: Mapping[str, str]) -> AsyncAdmin:
     times = {"default.api.timeout.ms": _ASK_TIMEOUT_MS, "request.timeout.ms": _ASK_TIMEOUT_MS}
-    return AsyncAdmin({"bootstrap.servers": node.address, **times}, unreachable_s=0.0)
+    return AsyncAdmin({**settings, "bootstrap.servers": node.address, **times}, unreachable_s=0.0)
 
 
 async def _is_ready(admin: AsyncAdmin, wanted: set[int]) -> bool:

@@ -30,6 +30,7 @@ from streamlog.errors import (
     NotControllerError,
     QuorumUnavailableError,
     RequestTimedOutError,
+    SslAuthenticationError,
     StreamlogError,
 )
 from streamlog.ports import Clock
@@ -95,6 +96,8 @@ class AnyNode:
         if isinstance(error, RequestTimedOutError) and refusal is not None:
             return RequestTimedOutError(f"{error}; before that: {refusal}", **error.details)
         if not isinstance(error, NetworkError):
+            return error
+        if isinstance(error, SslAuthenticationError):
             return error
         known = ", ".join(self._connections.bootstrap)
         return BrokerNotAvailableError(f"no node answers at {known}", address=known)

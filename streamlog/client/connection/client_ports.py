@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from streamlog.config import Config, client_settings
 from streamlog.config.addresses import Protocol as SecurityProtocol
-from streamlog.errors import InvalidConfigError
 from streamlog.ports import Clock, Network, Random, Workers
+from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
@@ -49,11 +49,6 @@ class RealPorts(Struct, frozen=True, kw_only=True):
 
 def real_ports(config: Config) -> RealPorts:
     """InvalidConfigError."""
-    if config[client_settings.SECURITY_PROTOCOL] != SecurityProtocol.PLAINTEXT.value:
-        raise InvalidConfigError(
-            "security.protocol=SSL is not supported by this release of the client: set PLAINTEXT",
-            field="security.protocol",
-        )
     settings = GrpcSettings(
         message_bytes_max=RECEIVE_BYTES_MAX,
         backoff_s=(
@@ -63,11 +58,20 @@ def real_ports(config: Config) -> RealPorts:
         idle_s=config[client_settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
     )
     return RealPorts(
-        network=GrpcNetwork(on_crash=_no_server, settings=settings),
+        network=GrpcNetwork(on_crash=_no_server, settings=settings, tls=_tls(config)),
         clock=SystemClock(),
         random=system_random(),
         workers=ThreadWorkers(),
     )
+
+
+def _tls(config: Config) -> TlsCredentials | None:
+    """InvalidConfigError."""
+    if config[client_settings.SECURITY_PROTOCOL] == SecurityProtocol.PLAINTEXT.value:
+        return None
+    from streamlog.tls.material import MaterialFiles  # an expensive import, of no use to other clients
+
+    return TlsCredentials(MaterialFiles.of(config))
 
 
 def _no_server(error: Exception) -> None:

@@ -6,5 +6,12 @@ channel       the calling side
 stream        the two ends of a streaming call
 settings      options of gRPC on both sides, the table of status codes
 connections   limits on the connections that a server accepts
+credentials   TLS, following its files
+handshakes    why a connection could not be made, in words
 late_events   silences tracebacks of events that arrive after their loop was closed
 """
+
+import os
+
+# gRPC's core writes a line to stderr for each failed handshake; what matters is in the errors. Kept if it is set.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

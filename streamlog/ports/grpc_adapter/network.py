@@ -6,13 +6,13 @@ Close the network before its loop.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-
-import grpc
 
 from streamlog.ports.forks import note_use
 from streamlog.ports.grpc_adapter.channel import GrpcChannel
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
+from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.late_events import silence_late_events
 from streamlog.ports.grpc_adapter.server import GrpcServer, Handlers
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
@@ -21,7 +21,7 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 class GrpcNetwork:
     """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message when connections exceed the limits.
-    For TLS pass both credentials.
+    `tls`: mutual TLS on all servers and channels; the network follows its files.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """
@@ -32,16 +32,15 @@ class GrpcNetwork:
         on_crash: Callable[[Exception], None],
         on_connections: Callable[[str], None] = lambda _: None,
         settings: GrpcSettings | None = None,
-        server_credentials: grpc.ServerCredentials | None = None,
-        channel_credentials: grpc.ChannelCredentials | None = None,
+        tls: TlsCredentials | None = None,
     ) -> None:
         note_use()
         silence_late_events()
         self._on_crash = on_crash
         self._on_connections = on_connections
         self._settings = settings or GrpcSettings()
-        self._server_credentials = server_credentials
-        self._channel_credentials = channel_credentials
+        self._tls = tls
+        self._watching: asyncio.Task[None] | None = None
         self._servers: list[GrpcServer] = []
         self._channels: list[GrpcChannel] = []
 
@@ -52,15 +51,18 @@ class GrpcNetwork:
         unary: Mapping[str, UnaryHandler],
         streaming: Mapping[str, StreamHandler],
     ) -> GrpcServer:
-        handlers = Handlers(unary, streaming, self._on_crash, verified=self._server_credentials is not None)
-        server = GrpcServer(address, handlers, self._settings, self._server_credentials, self._on_connections)
+        self._watch_files()
+        handlers = Handlers(unary, streaming, self._on_crash, verified=self._tls is not None)
+        credentials = None if self._tls is None else self._tls.server()
+        server = GrpcServer(address, handlers, self._settings, credentials, self._on_connections)
         await server.start()
         self._servers = [known for known in self._servers if not known.closed]
         self._servers.append(server)
         return server
 
     def connect(self, address: str) -> GrpcChannel:
-        channel = GrpcChannel(address, self._settings, self._channel_credentials)
+        self._watch_files()
+        channel = GrpcChannel(address, self._settings, self._tls)
         self._channels = [known for known in self._channels if not known.closed]
         self._channels.append(channel)
         return channel
@@ -71,7 +73,13 @@ class GrpcNetwork:
 
     async def close(self) -> None:
         """Close channels and servers that are still open."""
+        if self._watching is not None:
+            self._watching.cancel()
         for channel in self._channels:
             await channel.close()
         for server in self._servers:
             await server.close()
+
+    def _watch_files(self) -> None:
+        if self._tls is not None and self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._tls.watch())

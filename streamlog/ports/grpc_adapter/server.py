@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -148,11 +148,13 @@ class Handlers(grpc.GenericRpcHandler):
 
     def _info(self, name: str, context: Context) -> CallInfo:
         left_s: float | None = context.time_remaining()
+        certificate = context.auth_context() if self._verified else None
         return CallInfo(
             method=name,
             peer=unquote(context.peer().partition(":")[2]),
             metadata={key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)},
-            identity=_identity(context) if self._verified else None,
+            identity=None if certificate is None else _subject(certificate),
+            names=() if certificate is None else _texts(certificate.get("x509_subject_alternative_name", ())),
             deadline=None if left_s is None else time.monotonic() + left_s,
             transport=_Transport(),
         )
@@ -176,13 +178,16 @@ class _Transport:
             self._task.cancel()
 
 
-def _identity(context: Context) -> str | None:
-    """The subject of the client's certificate in RFC 2253 form, else its common name."""
-    properties = context.auth_context()
+def _subject(certificate: Mapping[str, Iterable[bytes]]) -> str:
+    """In RFC 2253 form, else the common name; gRPC has verified the certificate."""
     for key in ("x509_subject", "x509_common_name"):
-        for value in properties.get(key, ()):
-            return value.decode("utf-8", "replace")
-    return None
+        for value in _texts(certificate.get(key, ())):
+            return value
+    return ""
+
+
+def _texts(values: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(value.decode("utf-8", "replace") for value in values)
 
 
 def _bind_error(address: str) -> OSError:

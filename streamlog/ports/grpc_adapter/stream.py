@@ -8,8 +8,9 @@ from typing import Any, Final, TypeAlias
 import grpc.aio
 
 from streamlog.errors import InvariantError, Status
+from streamlog.ports.grpc_adapter.handshakes import handshake_failure
 from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, FROM_GRPC
-from streamlog.ports.network import RpcError
+from streamlog.ports.network import HandshakeError, RpcError
 
 StreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -137,6 +138,8 @@ def from_grpc(error: grpc.aio.AioRpcError) -> RpcError:
 def _error(code: grpc.StatusCode, message: str, details: bytes = b"") -> RpcError:
     if code is grpc.StatusCode.INTERNAL and message == _SEND_FAILED:
         return RpcError(Status.UNAVAILABLE, "the connection broke")
+    if code is grpc.StatusCode.UNAVAILABLE and (failure := handshake_failure(message)) is not None:
+        return HandshakeError(Status.UNAVAILABLE, failure)
     return RpcError(FROM_GRPC[code], message, details_bin=details)
 
 

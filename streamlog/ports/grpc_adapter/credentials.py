@@ -1,0 +1,101 @@
+"""TLS credentials that follow their files: renewed certificates are used without a restart, and no connection is cut.
+
+A server gets new credentials for each handshake (gRPC's dynamic credentials). A channel's are fixed when it is made, so
+`GrpcChannel` opens another connection for later calls when they have changed, and closes the old one after its calls.
+
+Files that are wrong at a reload are reported once, and the earlier material stays in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import grpc
+
+RELOAD_S: Final = 2.0
+"""How often the files are looked at."""
+
+
+class Material(Protocol):
+    """In PEM."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def chain(self) -> bytes: ...
+
+    @property
+    def roots(self) -> bytes: ...
+
+
+class MaterialSource(Protocol):
+    def signature(self) -> object:
+        """Another one once the files have changed."""
+        ...
+
+    def load(self) -> Material:
+        """Raises an exception whose text says what is wrong with which file."""
+        ...
+
+
+class TlsCredentials:
+    """`watch` follows the files. `version` rises with each change."""
+
+    def __init__(self, source: MaterialSource, report: Callable[[str, str], None] = lambda level, what: None) -> None:
+        """Loads the material; raises what `source.load` raises. `report` gets the level (INFO, WARN) and text of
+        messages about reloads, on the event loop.
+        """
+        self._source = source
+        self._report = report
+        self._signature = source.signature()
+        self._material = source.load()
+        self._served = self._material  # by the latest handshake
+        self._lock = threading.Lock()  # handshakes run on gRPC's threads
+        self.version = 0
+        self.channel = self._channel()
+
+    def server(self) -> grpc.ServerCredentials:
+        """Clients must present a certificate of a trusted authority."""
+        fetch: Any = self._for_handshake  # may return None, which the stubs do not know
+        return grpc.dynamic_ssl_server_credentials(
+            _server_configuration(self._material), fetch, require_client_authentication=True
+        )
+
+    async def watch(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            signature = await asyncio.to_thread(self._source.signature)
+            if signature == self._signature:
+                continue
+            self._signature = signature
+            try:
+                material = await asyncio.to_thread(self._source.load)
+            except Exception as error:  # noqa: BLE001  reported; the earlier material serves on
+                self._report("WARN", f"the changed TLS files are not used, the earlier ones stay in use: {error}")
+                continue
+            with self._lock:
+                self._material = material
+            self.version += 1
+            self.channel = self._channel()
+            self._report("INFO", "the changed TLS files are used for new connections")
+
+    def _channel(self) -> grpc.ChannelCredentials:
+        one = self._material
+        return grpc.ssl_channel_credentials(one.roots, one.key, one.chain)
+
+    def _for_handshake(self) -> grpc.ServerCertificateConfiguration | None:
+        """None: as at the previous handshake."""
+        with self._lock:
+            if self._served is self._material:
+                return None
+            self._served = self._material
+            return _server_configuration(self._served)
+
+
+def _server_configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(material.key, material.chain)], material.roots)

@@ -1,0 +1,38 @@
+"""Why no connection was made although the node listens, in words; gRPC gives the words of its libraries."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_NOT_CONNECTED: Final = "failed to connect"
+_ADDRESS: Final = re.compile(r"(?:ipv4|ipv6|unix):(\S+?):? ")
+
+_REASONS: Final = (
+    ("certificate has expired", "its certificate has expired: renew it"),
+    ("certificate is not yet valid", "its certificate is not valid yet: compare the clocks of the machines"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by a trusted authority (ssl.truststore.location)"),
+    (
+        "Hostname Verification",
+        "its certificate does not name this host: it must be among the subject alternative names",
+    ),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS: its listener is PLAINTEXT"),
+    (
+        "Socket closed",
+        "it closed the connection at once: it may expect TLS (security.protocol=SSL), or another certificate than that "
+        "of ssl.keystore.location, or it is stopping",
+    ),
+    ("handshake failed", "the TLS handshake failed"),
+)
+
+
+def handshake_failure(message: str) -> str | None:
+    """A sentence for gRPC's message about a call without a connection; None: the message is about something else."""
+    if _NOT_CONNECTED not in message:
+        return None
+    for sign, reason in _REASONS:
+        if sign in message:
+            address = _ADDRESS.search(message)
+            where = "the node" if address is None else f"the node at {address[1]}"
+            return f"{where} cannot be used: {reason}"
+    return None

@@ -1,0 +1,184 @@
+"""Key, certificate chain and trusted authorities, from the ssl.* settings: loaded, and checked before they are used.
+
+    ssl.keystore.location     PEM file: private key (not encrypted), then the chain, the own certificate first
+      or ssl.keystore.key and ssl.keystore.certificate.chain, the same texts
+    ssl.truststore.location   PEM file: trusted authorities
+      or ssl.truststore.certificates, the same text
+
+gRPC reports a wrong file as a failed handshake at the other end, minutes later, so everything that can be checked here
+is: that the key belongs to the certificate, that it is valid now, that no other user can read the key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import stat
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from msgspec import Struct
+
+from streamlog.config import Config
+from streamlog.config import tls_settings as tls
+from streamlog.errors import InvalidConfigError
+from streamlog.model import BrokerId
+from streamlog.tls.identity import node_of, node_uri
+
+FILE_BYTES_MAX: Final = 1 << 20
+EXPIRY_WARNING: Final = datetime.timedelta(days=30)
+_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Material(Struct, frozen=True, kw_only=True):
+    """In PEM. `expires`: when the own certificate or one of its chain does, in UTC."""
+
+    key: bytes
+    chain: bytes
+    roots: bytes
+    subject: str  # RFC 4514
+    node_id: BrokerId | None  # None: the certificate is not a node's
+    expires: datetime.datetime
+
+    def expiry_warning(self, now: datetime.datetime) -> str | None:
+        """None if there are more than 30 days left."""
+        left = self.expires - now
+        if left > EXPIRY_WARNING:
+            return None
+        return f"the certificate {self.subject} expires in {left.days} days ({self.expires:%Y-%m-%d %H:%M} UTC)"
+
+
+class MaterialFiles(Struct, frozen=True, kw_only=True):
+    """Where the material comes from: a file's path, or the PEM text itself."""
+
+    keystore: str | None
+    key: str | None
+    chain: str | None
+    truststore: str | None
+    roots: str | None
+    node_id: BrokerId | None = None  # the certificate must be of this node
+
+    @classmethod
+    def of(cls, config: Config, node_id: BrokerId | None = None) -> MaterialFiles:
+        return cls(
+            node_id=node_id,
+            keystore=config[tls.SSL_KEYSTORE_LOCATION],
+            key=config[tls.SSL_KEYSTORE_KEY],
+            chain=config[tls.SSL_KEYSTORE_CERTIFICATE_CHAIN],
+            truststore=config[tls.SSL_TRUSTSTORE_LOCATION],
+            roots=config[tls.SSL_TRUSTSTORE_CERTIFICATES],
+        )
+
+    def signature(self) -> tuple[tuple[int, int, int], ...]:
+        """Changes when a file is replaced or written. A file that is missing counts as a change."""
+        return tuple(_signature(path) for path in (self.keystore, self.truststore) if path is not None)
+
+    def load(self) -> Material:
+        """Blocks. InvalidConfigError, with the setting, the file and what is wrong with it."""
+        if self.keystore is not None:
+            key = chain = _read(tls.SSL_KEYSTORE_LOCATION.name, self.keystore, secret=True)
+            chain = chain[chain.find(_BEGIN) :] if _BEGIN in chain else b""
+            where = f"{tls.SSL_KEYSTORE_LOCATION.name}={self.keystore}"
+        else:
+            key, chain = (self.key or "").encode(), (self.chain or "").encode()
+            where = tls.SSL_KEYSTORE_KEY.name
+        if self.truststore is not None:
+            roots = _read(tls.SSL_TRUSTSTORE_LOCATION.name, self.truststore)
+            trust = f"{tls.SSL_TRUSTSTORE_LOCATION.name}={self.truststore}"
+        else:
+            roots, trust = (self.roots or "").encode(), tls.SSL_TRUSTSTORE_CERTIFICATES.name
+        _certificates(trust, roots)
+        found = _checked(where, key, chain, roots)
+        if self.node_id is not None and found.node_id != self.node_id:
+            whose = "no node's" if found.node_id is None else f"node {found.node_id}'s"
+            raise _wrong(
+                where,
+                f"the certificate {found.subject} is {whose}, and this is node {self.node_id}: it needs the URI "
+                f"{node_uri(self.node_id)} among its alternative names (streamlogctl security node {self.node_id})",
+            )
+        return found
+
+
+def _checked(where: str, key: bytes, chain: bytes, roots: bytes) -> Material:
+    certificates = _certificates(where, chain)
+    try:
+        private = load_pem_private_key(key, None)
+    except TypeError:
+        raise _wrong(where, "the private key is encrypted; gRPC needs it unencrypted, in a file of mode 0600") from None
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _wrong(where, f"no private key in PEM ({error})") from None
+    own = certificates[0]
+    if _public(private.public_key()) != _public(own.public_key()):
+        raise _wrong(
+            where,
+            f"the private key does not belong to the first certificate, {own.subject.rfc4514_string()}: "
+            "the chain must begin with the key's own certificate",
+        )
+    now = datetime.datetime.now(datetime.UTC)
+    expires = min(one.not_valid_after_utc for one in certificates)
+    if expires <= now:
+        raise _wrong(where, f"the certificate {own.subject.rfc4514_string()} expired at {expires:%Y-%m-%d %H:%M} UTC")
+    return Material(
+        key=key,
+        chain=chain,
+        roots=roots,
+        subject=own.subject.rfc4514_string(),
+        node_id=node_of(uris(own)),
+        expires=expires,
+    )
+
+
+def uris(certificate: x509.Certificate) -> list[str]:
+    """The URIs among its subject's alternative names."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def _public(key: object) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
+
+
+def _certificates(where: str, pem: bytes) -> list[x509.Certificate]:
+    """At least one."""
+    if _BEGIN not in pem:
+        raise _wrong(where, "no certificate in PEM")
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise _wrong(where, f"a certificate cannot be read ({error})") from None
+
+
+def _read(name: str, path: str, *, secret: bool = False) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(FILE_BYTES_MAX + 1) if stat.S_ISREG(mode) else b""
+    except OSError as error:
+        raise _wrong(f"{name}={path}", str(error.strerror)) from None
+    if not stat.S_ISREG(mode):
+        raise _wrong(f"{name}={path}", "not a regular file")
+    if len(data) > FILE_BYTES_MAX:
+        raise _wrong(f"{name}={path}", f"larger than {FILE_BYTES_MAX} bytes")
+    if secret and mode & _OTHERS:
+        raise _wrong(
+            f"{name}={path}", f"other users can read this private key (mode {stat.S_IMODE(mode):04o}): chmod 600 {path}"
+        )
+    return data
+
+
+def _signature(path: str) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _wrong(where: str, why: str) -> InvalidConfigError:
+    return InvalidConfigError(f"{where}: {why}", field=where.partition("=")[0])

@@ -1,0 +1,43 @@
+"""The settings that use the certificates of a directory (`streamlog.tls.authority`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from streamlog.config import tls_settings as tls
+from streamlog.config.client_settings import SECURITY_PROTOCOL
+from streamlog.config.node_settings import LISTENERS, NODE_ID
+from streamlog.config.properties import escape_value
+from streamlog.tls.authority import CA_CERTIFICATE
+
+
+def node_settings(directory: Path, node_id: int, address: str) -> dict[str, str]:
+    """`address`: host:port of its listener."""
+    return {
+        NODE_ID.name: str(node_id),
+        LISTENERS.name: f"SSL://{address}",
+        **_files(directory, f"node-{node_id}"),
+    }
+
+
+def client_settings(directory: Path, name: str) -> dict[str, str]:
+    return {SECURITY_PROTOCOL.name: "SSL", **_files(directory, name)}
+
+
+def write_client_properties(directory: Path, name: str) -> Path:
+    """The client's settings as DIR/NAME.properties, a file for --command-config. OSError."""
+    path = directory / f"{name}.properties"
+    path.write_text(as_properties(client_settings(directory, name)))
+    return path
+
+
+def as_properties(values: Mapping[str, str]) -> str:
+    return "".join(f"{name}={escape_value(value)}\n" for name, value in values.items())
+
+
+def _files(directory: Path, name: str) -> dict[str, str]:
+    return {
+        tls.SSL_KEYSTORE_LOCATION.name: str((directory / f"{name}.pem").absolute()),
+        tls.SSL_TRUSTSTORE_LOCATION.name: str((directory / CA_CERTIFICATE).absolute()),
+    }

@@ -1,0 +1,177 @@
+"""Three nodes over mutual TLS, as real processes: who gets in, and certificates renewed while they run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamlog.cli.main import main
+from streamlog.client import Admin, Consumer, Producer
+from streamlog.client.admin.values import NewTopic
+from streamlog.daemon.local_cluster import LocalCluster
+from streamlog.errors import SslAuthenticationError, Status
+from streamlog.node.served_methods import streaming_methods, unary_methods
+from streamlog.ports import HandshakeError, RpcError
+from streamlog.ports.grpc_adapter.credentials import TlsCredentials
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.tls.authority import CA_CERTIFICATE, Authority
+from streamlog.tls.callers import INTERNAL_PREFIX
+from streamlog.tls.material import MaterialFiles
+
+pytestmark = pytest.mark.process
+
+WAIT_S: Final = 30.0
+HOSTS: Final = ["127.0.0.1", "localhost"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("secure") / "cluster"
+    started = run("local", "start", "--dir", str(directory), "--port", "0", "--secure")
+    assert started.exit_code == 0, started.output
+    assert f"--command-config {directory}/certs/admin.properties" in started.stderr
+    running = LocalCluster(directory)
+    yield running
+    for node in running.nodes:
+        running.kill(node)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def settings(cluster: LocalCluster) -> dict[str, object]:
+    servers = ",".join(node.address for node in cluster.nodes)
+    return {**cluster.client_settings, "bootstrap.servers": servers}
+
+
+def files(cluster: LocalCluster, name: str) -> MaterialFiles:
+    certs = cluster.directory / "certs"
+    return MaterialFiles(
+        keystore=str(certs / f"{name}.pem"), key=None, chain=None, truststore=str(certs / CA_CERTIFICATE), roots=None
+    )
+
+
+def call(cluster: LocalCluster, tls: MaterialFiles | None, method: str, request: bytes = b"") -> RpcError | None:
+    """How a call of node 1 fails; None: it does not."""
+
+    async def ask() -> RpcError | None:
+        network = GrpcNetwork(on_crash=_no_server, tls=None if tls is None else TlsCredentials(tls))
+        channel = network.connect(cluster.nodes[0].address)
+        try:
+            if method in unary_methods():
+                await channel.unary(method, request, timeout_s=WAIT_S)
+            else:
+                async with channel.stream(method) as stream:
+                    with suppress(RpcError):  # a stream may be refused before it is written to; recv has the status
+                        await stream.send(request)
+                    await stream.recv()
+        except RpcError as error:
+            return error
+        finally:
+            await network.close()
+        return None
+
+    return asyncio.run(ask())
+
+
+def _no_server(error: Exception) -> None:
+    raise error
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def test_records_go_in_and_out(cluster: LocalCluster) -> None:
+    with Admin(settings(cluster)) as admin:
+        admin.create_topics([NewTopic(name="secured", partitions=3)])
+    with Producer(settings(cluster)) as producer:
+        for number in range(100):
+            producer.send("secured", b"%d" % number)
+    with Consumer({**settings(cluster), "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["secured"])
+        read: set[bytes] = set()
+        deadline = time.monotonic() + WAIT_S
+        while len(read) < 100 and time.monotonic() < deadline:
+            read |= {record.value or b"" for record in consumer.poll(timeout_s=1.0)}
+    assert len(read) == 100
+
+
+@pytest.mark.parametrize("method", sorted(m for m in (*unary_methods(), *streaming_methods()) if INTERNAL_PREFIX in m))
+def test_a_client_may_call_no_method_between_nodes(cluster: LocalCluster, method: str) -> None:
+    error = call(cluster, files(cluster, "admin"), method)
+    assert error is not None
+    assert (error.status, "is for nodes of the cluster only" in error.message) == (Status.PERMISSION_DENIED, True)
+
+
+def test_a_node_speaks_for_itself_only(cluster: LocalCluster) -> None:
+    heartbeat = b"\x08\x01"  # of node 1
+    error = call(cluster, files(cluster, "node-2"), "/streamlog.internal.v1.Controller/Heartbeat", heartbeat)
+    assert error is not None
+    assert error.status is Status.PERMISSION_DENIED
+    assert "says that it is node 1, but its certificate CN=node-2" in error.message
+
+
+def test_strangers_are_refused_with_a_reason(cluster: LocalCluster, tmp_path: Path) -> None:
+    describe = "/streamlog.v1.Cluster/Describe"
+    plain = call(cluster, None, describe)
+    assert isinstance(plain, HandshakeError)
+    assert "may expect TLS (security.protocol=SSL)" in plain.message
+    stranger = str(Authority.create(tmp_path).add_client("stranger"))
+    own = files(cluster, "admin")
+    foreign = MaterialFiles(keystore=stranger, key=None, chain=None, truststore=own.truststore, roots=None)
+    assert isinstance(call(cluster, foreign, describe), RpcError)
+    suspicious = MaterialFiles(
+        keystore=own.keystore, key=None, chain=None, truststore=str(tmp_path / CA_CERTIFICATE), roots=None
+    )
+    distrust = call(cluster, suspicious, describe)
+    assert isinstance(distrust, HandshakeError)
+    assert "not signed by a trusted authority" in distrust.message
+
+
+def test_the_command_line_says_what_to_set(cluster: LocalCluster) -> None:
+    refused = run("topic", "list", "--bootstrap-server", cluster.nodes[0].address)
+    assert refused.exit_code == 1
+    assert "security.protocol=SSL" in refused.stderr
+    assert "--command-config" in refused.stderr
+    hurried = {"bootstrap.servers": cluster.nodes[0].address, "default.api.timeout.ms": 3_000}
+    with pytest.raises(SslAuthenticationError), Admin(hurried) as admin:
+        admin.list_topics()
+
+
+def test_certificates_are_renewed_while_the_nodes_run(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Another authority without a restart: both are trusted, then all certificates change, then only it is."""
+    certs = cluster.directory / "certs"
+    successor = Authority.create(tmp_path / "successor")
+    old, new = (certs / CA_CERTIFICATE).read_bytes(), (tmp_path / "successor" / CA_CERTIFICATE).read_bytes()
+    with Admin(settings(cluster)) as admin:
+        admin.create_topics([NewTopic(name="renewed", partitions=1)])
+    with Producer(settings(cluster)) as producer:
+        sent = [producer.send("renewed", b"before")]
+        for step, trusted in enumerate((old + new, None, new), start=1):
+            if trusted is None:
+                for node in cluster.nodes:
+                    keystore = successor.add_node(node.node_id, HOSTS)
+                    keystore.replace(certs / f"node-{node.node_id}.pem")
+                successor.add_client("admin").replace(certs / "admin.pem")
+            else:
+                (certs / CA_CERTIFICATE).write_bytes(trusted)
+            wait_until(lambda step=step: _reloads(cluster) >= step)  # type: ignore[misc]
+            sent.append(producer.send("renewed", b"after step %d" % step))
+            assert sent[-1].result(WAIT_S).offset == step
+    assert call(cluster, files(cluster, "admin"), "/streamlog.v1.Cluster/Describe") is None
+
+
+def _reloads(cluster: LocalCluster) -> int:
+    """Of the node that has reloaded least often."""
+    return min(node.log.read_text().count("the changed TLS files are used") for node in cluster.nodes)
