@@ -76,7 +76,7 @@ def init(directory: Path, nodes: str) -> None:
         authority.add_client(ADMIN)
         path = write_client_properties(directory, ADMIN)
     say(f"Administrator: streamlogctl --command-config {path} ...")
-    say(f"Keep {directory}/ca.key off the nodes: whoever has it can make certificates of nodes.")
+    say(f"Keep {directory}/ca.key off the nodes: it can sign certificates of nodes.")
 
 
 @security.command

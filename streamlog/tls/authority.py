@@ -1,7 +1,7 @@
 """A certificate authority in a directory, and the certificates that it signs.
 
     DIR/ca.crt            the authority: what nodes and clients trust (ssl.truststore.location)
-    DIR/ca.key            its private key: needed to sign, by nobody else; keep it off the nodes
+    DIR/ca.key            its private key: needed to sign only; keep it off the nodes
     DIR/node-3.pem        key and certificate of node 3 (ssl.keystore.location)
     DIR/NAME.pem          key and certificate of the client NAME
 
