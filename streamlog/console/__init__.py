@@ -5,6 +5,7 @@
     history      samples kept in SQLite (or another database by URL), downsampled, bounded
     sampler      the task that samples, keeps the history and notifies the pages
     browse       reads records for a page, bounded
+    guard        the one place where the console changes the cluster; access/ has users, roles, audit
     server       the HTTP server; `pages/` has one file for each view, `layout` what they share
 
 Pages read what the sampler has, and call the admin client for a user's actions. Everything that comes from the cluster

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from nicegui import app, background_tasks, context, ui
 
+from streamlog.console.access.caller import LOCAL, current_caller, may
+from streamlog.console.access.control import SessionCaller
+from streamlog.console.access.roles import Action
 from streamlog.console.charts import chart as chart
 from streamlog.console.charts import chart_options as chart_options
 from streamlog.console.charts import span_choice as span_choice
@@ -30,6 +33,7 @@ NAVIGATION: Final = (
     ("/operations", "Operations", "build"),
     ("/alarms", "Alarms", "notifications"),
 )
+AUDIT_PAGE: Final = ("/audit", "Audit", "fact_check")
 ROWS_PER_PAGE: Final = 25
 PRIMARY: Final = "#1f5fa8"
 NEGATIVE: Final = "#c62828"
@@ -52,7 +56,7 @@ def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], Awaitable[o
     with ui.header().classes("items-center gap-2 py-2 px-4 bg-primary"):
         ui.link("streamlog", "/").classes("text-white text-lg font-bold no-underline mr-4")
         with ui.element("nav").classes("flex flex-row flex-wrap gap-1 items-center").props('aria-label="Main"'):
-            for address, name, icon in NAVIGATION:
+            for address, name, icon in (*NAVIGATION, AUDIT_PAGE) if may(Action.AUDIT_READ) else NAVIGATION:
                 shown = ui.button(name, icon=icon).props(f'flat dense no-caps color=white type=a href="{address}"')
                 if address == section:
                     shown.classes("bg-white/25").props('aria-current="page"')
@@ -64,11 +68,31 @@ def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], Awaitable[o
             app.storage.user["dark"] = dark.value
 
         ui.button(icon="dark_mode", on_click=toggle).props('flat dense color=white aria-label="Light or dark"')
+        _user_menu()
     client = context.client
     sampler.add_listener(client.id, _OnePage(client, refresh).sampled)
     client.on_delete(lambda: sampler.remove_listener(client.id))
     with ui.element("div").classes("w-full flex flex-col gap-4"):
         yield
+
+
+def _user_menu() -> None:
+    """Who is logged in, and the logout. When the session ends, the page goes to the login."""
+    caller, client = current_caller(), context.client
+    if not isinstance(caller, SessionCaller):
+        return
+
+    def leave() -> None:
+        client.open("/login")
+
+    caller.session.add_closer(leave)
+    client.on_delete(lambda: caller.session.remove_closer(leave))
+    user = caller.user
+    if user is None or user is LOCAL:
+        return
+    with ui.button(icon="person").props('flat dense color=white aria-label="User"'), ui.menu():
+        ui.label(f"{user.name}, {user.role.label}").classes("px-4 py-2 text-sm opacity-80")
+        ui.menu_item("Log out", on_click=lambda: caller.access.log_out(caller.session, caller.address))
 
 
 class _OnePage:

@@ -1,7 +1,7 @@
-"""The console's HTTP server, for users of this machine.
+"""The console's HTTP server: where it listens, and what it is made of.
 
-It has no authentication, so it listens on loopback only. A browser on this machine also runs other sites' pages:
-requests with another Host (DNS rebinding) or another Origin (a site that opens our websocket) are refused.
+Without users it listens on loopback only. A browser on this machine also runs other sites' pages: what a request passes
+before it reaches a page is in access/gate.py.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import ssl
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
+from msgspec import Struct
 
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.console.access.caller import SCOPE_KEY
-from streamlog.console.access.local import LocalCaller
+from streamlog.console.access.audit import AuditLog
+from streamlog.console.access.control import Access
+from streamlog.console.access.database import AccessError, opened
+from streamlog.console.access.gate import Gate
+from streamlog.console.access.login import CALLBACK, LoginApp, Provider
+from streamlog.console.access.settings import AccessSettings, OidcSettings, is_loopback, load
+from streamlog.console.access.users import Users
 from streamlog.console.alarms.store import AlarmStore
 from streamlog.console.history import SampleHistory
 
@@ -33,55 +39,104 @@ RECONNECT_S: Final = 30.0
 HISTORY_FILE: Final = "history.db"
 SECRET_FILE: Final = "session.key"
 ALARMS_FILE: Final = "alarms.toml"
-_HEADERS: Final = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (
-        b"content-security-policy",
-        b"default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws: wss:;"
-        b" frame-ancestors 'none'; base-uri 'self'; form-action 'self'",
-    ),
-)
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
-def serve(
-    settings: Mapping[str, object],
-    data: Path,
-    database: str,
-    port: int,
-    on_ready: Callable[[str], None],
-    alarms: Path | None = None,
-) -> None:
-    """Runs until a signal. `settings`: of the admin client; `alarms`: the file of alarm rules, by default in `data`.
-    OSError where the port or the directory cannot be used; HistoryError.
+class ServerOptions(Struct, frozen=True, kw_only=True):
+    """As `streamlogctl console` has them; see docs/console.md."""
+
+    data: Path
+    database: str = ""
+    host: str = HOST
+    port: int = 0
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    public_url: str = ""
+    forwarded_from: str = ""
+    access_file: Path | None = None
+    alarms: Path | None = None  # None: the default file in `data`
+
+
+def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Callable[[str], None]) -> None:
+    """Runs until a signal. `settings`: of the admin client. OSError where the port or the directory cannot be used;
+    HistoryError, AccessError.
     """
+    data, local = options.data, is_loopback(options.host)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    listener = socket.create_server((HOST, port))
-    url = f"http://{HOST}:{listener.getsockname()[1]}/"
-    history = SampleHistory.open(database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
+    rules = AccessSettings() if options.access_file is None else load(options.access_file)
+    engine = opened(data, options.database)
+    users = Users(engine)
+    required = bool(users.list()) or rules.oidc is not None
+    if not local and not required:
+        raise AccessError(
+            f"--host {options.host} needs users, and there are none. Create the first one with\n"
+            f"  {_first_user(options)}"
+        )
+    tls = options.tls_cert is not None
+    if tls:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.tls_cert or "", options.tls_key)
+    listener = socket.create_server(
+        (options.host, options.port), family=socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    )
+    port = listener.getsockname()[1]
+    url = f"{'https' if tls else 'http'}://{_bracketed(options.host)}:{port}/"
+    history = SampleHistory.open(options.database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
     if history.moved_aside:
         on_ready(f"The history was corrupt and is kept as {history.moved_aside}; a new one was created.")
-    app = _app(settings, data, history, alarms or data / ALARMS_FILE)
-    config = uvicorn.Config(
-        _OwnPagesOnly(app, url), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
+    public = options.public_url.rstrip("/")
+    provider = None if rules.oidc is None else _provider(rules.oidc, public or url.rstrip("/"))
+    access = Access(users, AuditLog(engine), required=required, rules=rules.values)
+    hosts = (
+        frozenset(f"{_bracketed(name)}:{port}" for name in (options.host, HOST, "localhost")) if local else frozenset()
     )
-    on_ready(f"Console: {url} (Ctrl-C stops it)")
+    app = Gate(
+        _app(settings, data, history, access, options.alarms or data / ALARMS_FILE),
+        LoginApp(access, provider),
+        access,
+        hosts,
+        public,
+    )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        proxy_headers=bool(options.forwarded_from),
+        forwarded_allow_ips=options.forwarded_from or None,
+        ssl_certfile=options.tls_cert,
+        ssl_keyfile=options.tls_key,
+    )
+    on_ready(f"Console: {public or url} (Ctrl-C stops it)")
+    if not local and not tls and not public.startswith("https:"):
+        on_ready(
+            "Passwords cross the network in clear: give --tls-cert and --tls-key, or put a proxy with TLS in front."
+        )
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, rules: Path) -> FastAPI:
+def _provider(settings: OidcSettings, own_url: str) -> Provider:
+    from streamlog.console.access.oidc import OidcProvider  # its libraries take a second to load
+
+    return OidcProvider(settings, f"{own_url}{CALLBACK}")
+
+
+def _first_user(options: ServerOptions) -> str:
+    database = f" --database {options.database}" if options.database else ""
+    return f"streamlogctl console user add NAME --role admin --data {options.data}{database}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, access: Access, rules: Path) -> Any:
     os.environ["NICEGUI_STORAGE_PATH"] = str(data / "browser")  # read when nicegui is imported
     from nicegui import ui
 
     from streamlog.console.alarms.engine import AlarmEngine
     from streamlog.console.pages import (
         alarms,
+        audit,
         brokers,
         groups,
         operations,
@@ -102,18 +157,19 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, rul
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
         await admin.start()
-        watching = [asyncio.create_task(engine.run()), asyncio.create_task(sampler.run())]
+        watching = [asyncio.create_task(run()) for run in (engine.run, sampler.run, access.run)]
         yield
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
         await engine.close()
         await sampler.close()
+        access.close()
 
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
     overview.register(sampler, engine)
     alarms.register(sampler, engine)
-    for page in (brokers, topics, groups, transactions, quorum, operations):
+    for page in (brokers, topics, groups, transactions, quorum, operations, audit):
         page.register(sampler)
     records.register(sampler, settings)
     ui.run_with(
@@ -134,43 +190,3 @@ def _secret(path: Path) -> str:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32))
     return path.read_text()
-
-
-class _OwnPagesOnly:
-    def __init__(self, app: Any, url: str) -> None:
-        self._app = app
-        port = urlsplit(url).port
-        self._hosts = {f"{name}:{port}".encode() for name in (HOST, "localhost")}
-        self._origins = {b"http://" + host for host in self._hosts}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        origin = headers.get(b"origin")
-        if headers.get(b"host") not in self._hosts or (origin is not None and origin not in self._origins):
-            await _refuse(scope, receive, send)
-            return
-        scope[SCOPE_KEY] = LocalCaller((scope.get("client") or ("",))[0])
-        await self._app(scope, receive, _with_headers(send))
-
-
-def _with_headers(send: Send) -> Send:
-    async def send_more(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *_HEADERS]
-        await send(message)
-
-    return send_more
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    body = b"The console accepts requests to its own address only.\n"
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
