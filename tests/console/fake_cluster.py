@@ -216,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     with mock.patch.object(server, "AsyncAdmin", fake):
         try:
-            server.serve({}, given.data, "", 0, lambda line: print(line, flush=True))
+            server.serve({}, server.ServerOptions(data=given.data), lambda line: print(line, flush=True))
         except KeyboardInterrupt:
             return
 
