@@ -72,6 +72,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], Action, str]] = [
         "partitions orders-0",
     ),
     ("repair_replicas", ("orders", 0), {}, Action.REPLICA_REPAIR, "partition orders-0"),
+    ("alter_broker_loggers", (2, {"raft": None}), {}, Action.NODE_CONFIG, "log levels of node 2"),
     ("drain_node", (2,), {}, Action.NODE_DRAIN, "node 2"),
     ("cancel_drain", (2,), {}, Action.NODE_DRAIN, "node 2, cancelled"),
     ("unregister_node", (2,), {}, Action.NODE_UNREGISTER, "node 2"),
