@@ -242,7 +242,10 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a_failure_counts_as_a_sync": Mutant(plant=a_failure_counts_as_a_sync, seeds=20, first=728),
     "failed_sync_is_retried": Mutant(plant=failed_sync_is_retried, seeds=60, first=42),
     "recovery_counts_the_page_cache": Mutant(plant=recovery_counts_the_page_cache, seeds=200, long=True),
-    "reads_pass_over_what_does_not_fit": Mutant(plant=reads_pass_over_what_does_not_fit, seeds=100, long=True),
+    "reads_pass_over_what_does_not_fit": Mutant(
+        plant=reads_pass_over_what_does_not_fit,
+        masked="a read refuses a segment whose batches end before the next segment: tests/storage/log/test_read.py",
+    ),
     "ack_before_replication": Mutant(plant=ack_before_replication, seeds=10),
     "no_divergence_check": Mutant(plant=no_divergence_check, seeds=60, first=68),
     "no_comparison": Mutant(

@@ -14,8 +14,8 @@ from streamlog.sim.history import Outcome
 from tests.cluster.scripted.scripts import BUSY, plain_plan
 
 from ..checking.checks import PRODUCE
-from ..plan import CONTROLLER, LEADER, PLAIN, make_plan
-from ..run import Report, simulate, with_faults
+from ..plan import CONTROLLER, LEADER, PLAIN
+from ..run import Report, simulate
 
 DEATH_S = 10.0
 SEEDS = 12
@@ -57,16 +57,6 @@ def test_each_kind_of_fault_alone_is_survived(kind: FaultKind) -> None:
 
 
 # What random search has found, cut short.
-
-PASSED_OVER = [
-    Fault(9.1, FaultKind.CRASH, "n4", "c0", 4.1),
-]
-
-
-def test_a_follower_that_catches_up_in_small_messages_misses_nothing() -> None:
-    """A read without room for the first batch of a segment went on in the next one."""
-    assert simulate(10, with_faults(make_plan(10), PASSED_OVER)).violations == []
-
 
 FULL = [Fault(5.0 + 3 * time, FaultKind.FULL_DISK, LEADER, "n1", 2.0) for time in range(4)]
 

@@ -6,14 +6,13 @@ import asyncio
 
 import pytest
 
-from streamlog.errors import (
-    OffsetOutOfRangeError,
-)
+from streamlog.errors import CorruptMessageError, OffsetOutOfRangeError
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.records import read_header, validate
+from streamlog.records import read_header, scan_headers, validate
 from streamlog.records.decode import iter_batches
 from streamlog.sim.machine import Machine
 from streamlog.storage.log_config import LogConfig
+from tests.cluster.mutants import reads_pass_over_what_does_not_fit
 from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, Rig
 
@@ -87,3 +86,31 @@ def test_lookup_by_timestamp_finds_the_first_at_or_above() -> None:
     assert lookup(1005) == 1
     assert lookup(1991) is None
     rig.machine.close()
+
+
+@pytest.mark.parametrize("at_least_one", [True, False])
+def test_a_read_of_any_size_passes_over_nothing(at_least_one: bool) -> None:
+    """What does not fit ends the read; it does not go on in the next segment."""
+    assert _passed_over(at_least_one) == []
+
+
+def test_a_segment_without_the_batches_before_the_next_one_is_refused() -> None:
+    """A lookup that finds too little is not taken for the end of a segment."""
+    with reads_pass_over_what_does_not_fit(), pytest.raises(CorruptMessageError, match="next segment begins at 2"):
+        _passed_over(at_least_one=False)
+
+
+def _passed_over(at_least_one: bool) -> list[tuple[int, int]]:
+    """Offset and size of each read that does not begin with the batch of its offset."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=300))
+    for i in range(9):
+        rig.append(b"%d" % i * 50)
+    rig.sync()
+    found = []
+    for offset in range(9):
+        for size_max in range(1, 500, 20):
+            data = rig.machine.run(rig.log.read(Offset(offset), size_max, at_least_one=at_least_one))
+            offsets = [header.base_offset for _, header in scan_headers(data, 0, len(data))]
+            if offsets != list(range(offset, offset + len(offsets))) or (at_least_one and not offsets):
+                found.append((offset, size_max))
+    return found
