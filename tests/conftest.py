@@ -7,8 +7,13 @@ Hypothesis draws the same examples in every run, so a change is judged by its ow
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
+
+# Tests that run as a background job of a shell inherit an ignored SIGINT, and would hand it on to what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadlines: they would measure the load of the machine. Hangs are detected by pytest's --timeout.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
