@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _PEM: Final = "keys and certificates are always PEM"
-_AUTHORIZATION: Final = "there are no users or access control lists yet: who can connect may do everything"
+_AUTHORIZATION: Final = "there is no authorization yet: any caller with a connection may do everything"
 
 NOT_YET: Final[Mapping[str, str]] = {
     "ssl.keystore.type": _PEM,

@@ -66,3 +66,11 @@ def test_nothing_else_is_kept_back(
     silence_late_events()
     logging.getLogger("asyncio").error(message, exc_info=error)
     assert len(caplog.records) == logged
+
+
+@pytest.mark.parametrize(("kind", "logged"), [("ExecuteBatchError", 0), ("ValueError", 1)])
+def test_a_caller_that_has_gone_is_no_error(caplog: pytest.LogCaptureFixture, kind: str, logged: int) -> None:
+    silence_late_events()
+    error = type(kind, (Exception,), {})("the call has ended")
+    logging.getLogger("grpc._cython.cygrpc").error("raised by servicer method [/s/m]", exc_info=error)
+    assert len(caplog.records) == logged
