@@ -5,7 +5,7 @@ may be closed by then, as after `asyncio.run`, or when a client with its own thr
 process that reads gRPC's events gets a RuntimeError and logs a traceback, although nothing waits for the event (seen
 with grpcio 1.85). Other events are delivered normally.
 
-The serving side logs an error with a traceback when a caller disconnects while gRPC itself sends the status of its call.
+The serving side logs an error with a traceback when a caller disconnects while gRPC sends the status of its call.
 Handlers get such an error as the end of their call (`stream`).
 """
 
