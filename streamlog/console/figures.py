@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -11,6 +12,10 @@ from streamlog.client.admin.values import TopicDescription
 from streamlog.console.rates import Rate, consumed_per_s, lag_by_topic, topic_rates
 from streamlog.console.sample import Sample
 from streamlog.model import BrokerId, TopicPartition
+
+
+RATE_ERROR: Final = 0.01
+"""Of a rate between two samples, as a part of it: offsets are read one after another."""
 
 
 class GroupFigures(Struct, frozen=True):
@@ -24,11 +29,11 @@ class GroupFigures(Struct, frozen=True):
 
     @property
     def caught_up_s(self) -> float | None:
-        """At the present rates; None: never."""
+        """At the present rates; None: the lag does not shrink, or by less than rates can be measured."""
         if self.total_lag == 0:
             return 0.0
         gain = self.committed_per_s - self.incoming_per_s
-        return self.total_lag / gain if gain > 0 else None
+        return self.total_lag / gain if gain > RATE_ERROR * self.incoming_per_s else None
 
 
 class TopicFigures(Struct):

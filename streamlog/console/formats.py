@@ -59,9 +59,9 @@ def page_of(section: str, name: object) -> str:
 
 
 def catch_up(seconds: float | None) -> str:
-    """Estimated time until a group has no lag; None: it falls back."""
+    """Estimated time until a group has no lag; None: the lag does not shrink."""
     if seconds is None:
-        return "never"
+        return "does not shrink"
     return "now" if seconds == 0 else duration(seconds)
 
 
