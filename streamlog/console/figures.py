@@ -13,7 +13,6 @@ from streamlog.console.rates import Rate, consumed_per_s, lag_by_topic, topic_ra
 from streamlog.console.sample import Sample
 from streamlog.model import BrokerId, TopicPartition
 
-
 RATE_ERROR: Final = 0.01
 """Of a rate between two samples, as a part of it: offsets are read one after another."""
 
