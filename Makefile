@@ -91,7 +91,7 @@ docs: $(STAMP)  ## write docs/configuration.md from the tables of settings
 	$(BIN)/python tools/generate_config_docs.py
 
 dashboards: $(STAMP)  ## write deploy/grafana/*.json
-	$(BIN)/python tools/generate_dashboards.py
+	$(BIN)/python -m tools.generate_dashboards
 
 demo: $(STAMP)   ## three nodes, real log lines, a leader killed with -9, and the results
 	@$(BIN)/python -m demo
