@@ -9,8 +9,9 @@ election. Its steps:
                  else the first in-sync replica, in the order of the replicas
                  else the first eligible replica (ELR) that is active; the ISR is this replica only
                  else, if ISR, ELR and last known ELR are empty, the last leader, if it is active (KIP-966)
-                 else the longest log of the replicas that answered, if that is proven to lose nothing, or the topic's
-                 strategy or an operator accepts the loss (streamlog.metadata.partitions.replica_states)
+                 else the replica that is proven to have everything acknowledged, among those that answered; else the
+                 longest log, if the topic's strategy or an operator accepts the loss
+                 (streamlog.metadata.partitions.replica_states)
                  else none
     3   a reassignment whose new replicas are all in sync is completed
     4   ELR:     empty while enough replicas are in sync; else those formerly in sync or eligible that did not stop

@@ -8,7 +8,7 @@ log among some replicas has everything committed if any one of them does. The me
                disks, and nothing has been committed without them since
     durable    the node syncs each append of the topic before it counts (SEMANTICS 5), so an unclean stop lost nothing;
                and nothing was cut from the log when it was opened: a torn tail cannot be distinguished from damage
-    proven     a known and durable replica is among those that answer: the longest log has everything acknowledged
+    proven     a known and durable replica is among those that answer: it has everything acknowledged, and leads
 
 What `unclean.recovery.strategy` permits without an operator, if no in-sync or eligible replica is active:
 
@@ -77,10 +77,10 @@ def chosen(
     if not able:
         return None
     known = known_complete(partition)
-    if is_proof(partition, able.values()):
-        # Not one that was cut: what is left of a damaged log may carry an epoch that it never had.
-        durable = [state for state in able.values() if state.durable]
-        return LeaderChoice(leader=_longest_of(partition, durable), proven=True)
+    complete = [able[b] for b in known if b in able and able[b].durable]
+    if complete:
+        # Of these alone: damage may have given another log an epoch that it never had (it is outside of a batch's CRC).
+        return LeaderChoice(leader=_longest_of(partition, complete), proven=True)
     leader = _longest_of(partition, able.values())
     best_there_is = bool(known) and not eligible and all(broker_id in able for broker_id in known)
     if by_hand or strategy is RecoveryStrategy.AGGRESSIVE or (strategy is RecoveryStrategy.BALANCED and best_there_is):
@@ -93,7 +93,7 @@ def _longest_of(partition: Partition, states: Iterable[ReplicaState]) -> BrokerI
 
 
 def is_proof(partition: Partition, able: Iterable[ReplicaState]) -> bool:
-    """Whether the longest of these logs has everything acknowledged. `able`: of replicas that may lead."""
+    """Whether one of these logs is known to have everything acknowledged. `able`: of replicas that may lead."""
     known = known_complete(partition)
     return any(state.durable and state.broker_id in known for state in able)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptMessageError
@@ -46,9 +46,9 @@ class Harm(NamedTuple):
     what: str
 
 
-def harm_to_files(rng: random.Random, disk: SimDisk, topics: frozenset[str]) -> Harm | None:
-    """To a node that is down. None: it has no batches of these topics."""
-    files = {path: content for path, content in _log_files(disk, topics) if _places(content)}
+def harm_to_files(rng: random.Random, disk: SimDisk, bearable: Callable[[TopicPartition], bool]) -> Harm | None:
+    """To a node that is down. None: it has no batches of partitions that can bear it."""
+    files = {path: content for path, content in _log_files(disk, bearable) if _places(content)}
     if not files:
         return None
     if rng.random() < LAST_BATCH:
@@ -61,13 +61,13 @@ def harm_to_files(rng: random.Random, disk: SimDisk, topics: frozenset[str]) -> 
     return _harm(rng, _partition_of(path), path, files[path], number)
 
 
-def harm_to_logs(rng: random.Random, logs: Sequence[Log], topics: frozenset[str]) -> Harm | None:
+def harm_to_logs(rng: random.Random, logs: Sequence[Log], bearable: Callable[[TopicPartition], bool]) -> Harm | None:
     """To a node that runs: the node has checked nothing of the segment from then on."""
     closed = [
         (log, segment)
         for log in sorted(logs, key=lambda log: log.partition)
         for segment in list(log.segments)[:-1]
-        if log.partition.topic in topics and segment.size_bytes
+        if segment.size_bytes and bearable(log.partition)
     ]
     if not closed:
         return None
@@ -80,14 +80,14 @@ def harm_to_logs(rng: random.Random, logs: Sequence[Log], topics: frozenset[str]
     return _harm(rng, log.partition, segment.path(names.LOG), content, rng.randrange(len(places)))
 
 
-def _log_files(disk: SimDisk, topics: frozenset[str]) -> Iterator[tuple[str, bytes]]:
+def _log_files(disk: SimDisk, bearable: Callable[[TopicPartition], bool]) -> Iterator[tuple[str, bytes]]:
     data = disk.root.entries.get("data")
     if not isinstance(data, DirectoryNode):
         return
     for name, node in sorted(data.entries.items()):
         if not isinstance(node, DirectoryNode) or not re.fullmatch(r".+-\d+", name):
             continue
-        if name.rpartition("-")[0] not in topics:
+        if not bearable(_partition_of(f"/data/{name}")):
             continue
         for file_name, file in sorted(node.entries.items()):
             if re.fullmatch(r"\d{20}\.log", file_name) and isinstance(file, FileNode):

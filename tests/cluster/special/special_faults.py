@@ -22,8 +22,8 @@ WIPED: Final = 0.15
 HOSTILE: Final = 0.25
 """Share of the seeds with a hostile peer."""
 
-UNTRUSTED: Final = (FaultKind.FULL_DISK, FaultKind.SYNC_ERROR)
-"""Kinds that make a second disk fail: one too many for two in-sync replicas, it takes an operator (seed 106)."""
+UNTRUSTED: Final = (FaultKind.FULL_DISK, FaultKind.SYNC_ERROR, FaultKind.READ_ERROR)
+"""Kinds that take a second log directory offline: one too many for two in-sync replicas (seeds 97, 106)."""
 
 
 def has_lost(faults: Sequence[Fault]) -> bool:
@@ -50,6 +50,7 @@ def with_special_faults(
     loss = rng.random()
     bears_a_loss = bears_a_loss and not has_lost(faults)
     if bears_a_loss and loss < DAMAGED:
+        found = [fault for fault in found if fault.kind not in UNTRUSTED]
         found += _damage(rng, rng.choice(nodes), nodes, from_s, to_s)
     elif bears_a_loss and loss < DAMAGED + WIPED:
         found = [fault for fault in found if fault.kind not in UNTRUSTED]

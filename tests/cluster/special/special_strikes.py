@@ -12,6 +12,7 @@ from typing import Final
 
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.image import MetadataImage
+from streamlog.model import TopicPartition
 from streamlog.sim.faults import Fault, FaultKind
 from streamlog.sim.world import Host, World
 
@@ -54,18 +55,31 @@ class SpecialStrikes:
 
     def _damage(self, host: Host, rng: random.Random) -> None:
         assert host.process is not None
+
+        def bearable(partition: TopicPartition) -> bool:
+            return partition.topic in self._topics and self._has_another_copy(partition, host.name)
+
         with undisturbed(host.disk):
             if host.alive:
                 logs = [log for log, _ in self._watch.replicas(host.process)]
-                harm = harm_to_logs(rng, logs, self._topics)
+                harm = harm_to_logs(rng, logs, bearable)
             else:
-                harm = harm_to_files(rng, host.disk, self._topics)
+                harm = harm_to_files(rng, host.disk, bearable)
         if harm is None:
             return
         self._stats["damages"] += 1
         self._note(f"{host.name}: {harm.what} at {harm.position} of {harm.path}")
         host.disk.damage(harm.path, harm.position, harm.data)
         self._watch.damaged(host.name, harm.partition)
+
+    def _has_another_copy(self, partition: TopicPartition, name: str) -> bool:
+        """In sync, on another node that runs: without one there is nothing to repair from, and it takes an operator."""
+        image = self._image()
+        topic = None if image is None else image.topic_named(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            return False
+        others = (f"n{b}" for b in topic.partitions[partition.partition].isr)
+        return any(other != name and self._world.host(other).alive for other in others)
 
     def _send_hostile(self, fault: Fault, rng: random.Random) -> None:
         image, host = self._image(), self._world.host(HOST)
