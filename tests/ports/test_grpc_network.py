@@ -16,12 +16,14 @@ import pytest
 
 from streamlog.errors import Status
 from streamlog.ports import CallInfo, RpcError, Stream
+from streamlog.ports.grpc_adapter import credentials
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.stream import from_grpc
 
 from .networks import outcome
 
+RELAY = "/test.Service/Relay"
 ECHO = "/test.Service/Echo"
 
 
@@ -84,6 +86,56 @@ def test_a_handler_gets_the_subject_of_a_verified_certificate(tmp_path: Path) ->
             async with grpc.aio.secure_channel(server.address, anonymous) as stranger:
                 with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
                     await stranger.unary_unary(ECHO)(b"", timeout=10)  # type: ignore[arg-type]  # stubs without bytes
+        finally:
+            await client.close()
+            await node.close()
+
+    asyncio.run(main())
+
+
+class Renewed:
+    """Material that changes when a test says so."""
+
+    def __init__(self, material: Fixed) -> None:
+        self.material = material
+
+    def signature(self) -> int:
+        return id(self.material)
+
+    def load(self) -> Fixed:
+        return self.material
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")
+def test_a_stream_outlives_the_renewal_of_its_certificate_and_ends_with_its_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "RELOAD_S", 0.01)
+    certificates = Certificates(tmp_path)
+    source = Renewed(Fixed(*certificates.issue("first"), certificates.ca))
+
+    async def main() -> None:
+        async def relay(stream: Stream, info: CallInfo) -> None:
+            while (message := await stream.recv()) is not None:
+                await stream.send(message + str(info.identity).encode())
+
+        node = GrpcNetwork(on_crash=crash, tls=TlsCredentials(Fixed(*certificates.issue("node-1"), certificates.ca)))
+        renewed = asyncio.Event()
+        tls = TlsCredentials(source, lambda level, what: renewed.set())
+        client = GrpcNetwork(on_crash=crash, tls=tls)
+        server = await node.listen("127.0.0.1:0", unary={ECHO: echo}, streaming={RELAY: relay})
+        channel = client.connect(server.address)
+        try:
+            async with channel.stream(RELAY) as stream:
+                await stream.send(b"a")
+                assert b"first" in (await stream.recv() or b"")
+                source.material = Fixed(*certificates.issue("second"), certificates.ca)
+                await asyncio.wait_for(renewed.wait(), 10)
+                assert b"second" in await channel.unary(ECHO, b"", timeout_s=10)
+                await stream.send(b"b")
+                assert b"first" in (await stream.recv() or b"")
+                await channel.close()
+                assert (await outcome(stream.recv()))[0] == "CANCELLED"
         finally:
             await client.close()
             await node.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
 
 import grpc
 import grpc.aio
@@ -16,8 +15,17 @@ from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.stream import ClientStream, from_grpc, raise_if_channel_closed
 from streamlog.ports.network import RpcError
 
-OLD_CALLS_S: Final = 365 * 86_400.0
-"""Calls of a connection with earlier certificates end when they end: streams between nodes may last for months."""
+
+class _Connection:
+    """One connection of gRPC, and its calls."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+        self.calls = 0
+        self.retired = False  # later calls use another one; closed after its last call
+        # Callables by method, which are more expensive to make than to call. At most as many as there are methods.
+        self.unary: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self.streams: dict[str, grpc.aio.StreamStreamMultiCallable[bytes, bytes]] = {}
 
 
 class GrpcChannel:
@@ -28,28 +36,40 @@ class GrpcChannel:
         self._address = address
         self._settings = settings
         self._tls = tls
-        self._closing: set[asyncio.Task[None]] = set()  # channels with earlier certificates
+        self._retired: set[_Connection] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._open()
 
     def _open(self) -> None:
         options = self._settings.channel()
         if self._tls is None:
-            self._version = 0
-            self._channel = grpc.aio.insecure_channel(self._address, options)
+            self._current = _Connection(grpc.aio.insecure_channel(self._address, options))
         else:
             self._version = self._tls.version
-            self._channel = grpc.aio.secure_channel(self._address, self._tls.channel, options)
-        # Callables by method, which are more expensive to make than to call. At most as many as there are methods.
-        self._unary: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
-        self._streams: dict[str, grpc.aio.StreamStreamMultiCallable[bytes, bytes]] = {}
+            self._current = _Connection(grpc.aio.secure_channel(self._address, self._tls.channel, options))
 
-    def _renew(self) -> None:
-        """Open another connection; the old one is closed after its calls."""
-        old = self._channel
-        self._open()
-        task = asyncio.get_running_loop().create_task(old.close(OLD_CALLS_S))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+    def _begin(self) -> _Connection:
+        """The connection of a new call."""
+        if self._tls is not None and self._tls.version != self._version and not self.closed:
+            old = self._current
+            old.retired = True
+            self._retired.add(old)
+            self._open()
+            self._close_unused(old)
+        self._current.calls += 1
+        return self._current
+
+    def _end(self, connection: _Connection) -> None:
+        connection.calls -= 1
+        if connection.retired:
+            self._close_unused(connection)
+
+    def _close_unused(self, connection: _Connection) -> None:
+        if connection.calls == 0 and connection in self._retired:
+            self._retired.discard(connection)
+            task = asyncio.get_running_loop().create_task(connection.channel.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def unary(
         self,
@@ -59,46 +79,50 @@ class GrpcChannel:
         timeout_s: float,
         metadata: Mapping[str, str] | None = None,
     ) -> bytes:
-        if self._tls is not None and self._tls.version != self._version and not self.closed:
-            self._renew()
-        if method not in self._unary:
-            self._unary[method] = self._channel.unary_unary(method)
+        connection = self._begin()
         try:
-            call = self._unary[method](request, timeout=timeout_s, metadata=_pairs(metadata))
-        except grpc.aio.UsageError as error:
-            raise RpcError(Status.UNAVAILABLE, str(error)) from None
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            raise from_grpc(error) from None
-        except asyncio.CancelledError:
-            raise_if_channel_closed(call)
-            raise
+            if method not in connection.unary:
+                connection.unary[method] = connection.channel.unary_unary(method)
+            try:
+                call = connection.unary[method](request, timeout=timeout_s, metadata=_pairs(metadata))
+            except grpc.aio.UsageError as error:
+                raise RpcError(Status.UNAVAILABLE, str(error)) from None
+            try:
+                return await call
+            except grpc.aio.AioRpcError as error:
+                raise from_grpc(error) from None
+            except asyncio.CancelledError:
+                raise_if_channel_closed(call)
+                raise
+        finally:
+            self._end(connection)
 
     @asynccontextmanager
     async def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AsyncIterator[ClientStream]:
-        if self._tls is not None and self._tls.version != self._version and not self.closed:
-            self._renew()
-        if method not in self._streams:
-            self._streams[method] = self._channel.stream_stream(method)
+        connection = self._begin()
         try:
-            call = self._streams[method](metadata=_pairs(metadata))
-        except grpc.aio.UsageError as error:
-            raise RpcError(Status.UNAVAILABLE, str(error)) from None
-        try:
-            await call.wait_for_connection()
-            yield ClientStream(call)
-        except grpc.aio.AioRpcError as error:
-            raise from_grpc(error) from None
+            if method not in connection.streams:
+                connection.streams[method] = connection.channel.stream_stream(method)
+            try:
+                call = connection.streams[method](metadata=_pairs(metadata))
+            except grpc.aio.UsageError as error:
+                raise RpcError(Status.UNAVAILABLE, str(error)) from None
+            try:
+                await call.wait_for_connection()
+                yield ClientStream(call)
+            except grpc.aio.AioRpcError as error:
+                raise from_grpc(error) from None
+            finally:
+                call.cancel()
         finally:
-            call.cancel()
+            self._end(connection)
 
     async def close(self) -> None:
         """Cancels calls in progress."""
         self.closed = True
-        for task in self._closing:
-            task.cancel()
-        await self._channel.close()
+        for old in list(self._retired):
+            await old.channel.close()
+        await self._current.channel.close()
 
 
 def _pairs(metadata: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:
