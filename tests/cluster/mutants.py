@@ -6,7 +6,7 @@ redundant, because another defence catches it, or there is no such schedule: `ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest import mock
@@ -19,9 +19,9 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.table.replica import Assignment, Replica
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.controller import DECIDERS
-from streamlog.metadata.partitions import replica_states
-from streamlog.metadata.partitions.replica_states import ReplicaState
-from streamlog.metadata.records import Partition
+from streamlog.metadata.partitions import election
+from streamlog.metadata.partitions.replica_states import LeaderChoice, ReplicaState
+from streamlog.metadata.records import Partition, Replicas
 from streamlog.model import BrokerId, LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition, PartitionFollower
 from streamlog.replication.isr import Isr
@@ -227,12 +227,15 @@ def unclean_restart_unnoticed() -> AbstractContextManager[object]:
 
 
 def first_live_replica_leads() -> AbstractContextManager[object]:
-    """Where no replica is in sync any more, the first replica that answers leads, not the one with the longest log."""
+    """Where no replica is in sync any more, the first replica that answers leads, whatever it has."""
 
-    def preference(partition: Partition, state: ReplicaState) -> int:
-        return -partition.replicas.index(state.broker_id)
+    def chosen(
+        partition: Partition, fit: Replicas, eligible: Replicas, states: Iterable[ReplicaState], *_: Any, **__: Any
+    ) -> LeaderChoice | None:
+        able = [b for b in partition.replicas if b in fit and any(state.broker_id == b for state in states)]
+        return LeaderChoice(leader=able[0], proven=True) if able else None
 
-    return mock.patch.object(replica_states, "_preference", preference)
+    return mock.patch.object(election, "chosen", chosen)
 
 
 MUTANTS: Final[Mapping[str, Mutant]] = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,9 +12,10 @@ from msgspec.structs import replace
 from streamlog.metadata.brokers import registration
 from streamlog.metadata.configs import changes as configs
 from streamlog.metadata.configs.rules import TopicRules
-from streamlog.metadata.partitions import election, replica_states
+from streamlog.metadata.partitions import election
 from streamlog.metadata.partitions.election import Occasion
-from streamlog.metadata.records import Partition
+from streamlog.metadata.partitions.replica_states import LeaderChoice, ReplicaState
+from streamlog.metadata.records import Partition, Replicas
 from tests.metadata import rig
 from tests.metadata.data_model import DataModel
 
@@ -66,10 +68,15 @@ def forget_lost_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_the_first_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unclean election queries no node for the end of its log."""
-    monkeypatch.setattr(
-        replica_states, "_preference", lambda partition, state: -partition.replicas.index(state.broker_id)
-    )
+    """An unclean election does not ask what the logs have."""
+
+    def chosen(
+        partition: Partition, fit: Replicas, eligible: Replicas, states: Iterable[ReplicaState], *_: Any, **__: Any
+    ) -> LeaderChoice | None:
+        able = [b for b in partition.replicas if b in fit and any(state.broker_id == b for state in states)]
+        return LeaderChoice(leader=able[0], proven=True) if able else None
+
+    monkeypatch.setattr(election, "chosen", chosen)
 
 
 def keep_eligible_below_a_lower_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
