@@ -25,18 +25,11 @@ SEEDS = 300
 SHARD = 15
 LONG_SHARD = 60
 REPEATED = (2, 5, 12)
-UNSOLVED = {
-    133: "I9: a high watermark falls by one where damage, voter changes and power cuts of several nodes meet",
-    173: "voter changes leave two voters, and one loses its disk: no majority; a plan should not do both",
-}
-"""Failing seeds that are known, left out until they are understood. `make sim SEED=133` shows one."""
 
 
 def check(first: int, count: int) -> Counter[str]:
     stats: Counter[str] = Counter()
     for seed in range(first, first + count):
-        if seed in UNSOLVED:
-            continue
         report = simulate(seed)
         assert report.ok, f"seed {seed}: {[str(violation) for violation in report.violations]}"
         assert report.virtual_s > END_S - 1  # to its end; timers may fire a little early

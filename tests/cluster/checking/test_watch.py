@@ -172,6 +172,16 @@ def test_a_high_watermark_that_falls_is_found() -> None:
     assert found(play) == ["I9"]
 
 
+def test_a_high_watermark_may_fall_where_the_log_was_damaged() -> None:
+    def play(watch: Watch, scene: Scene) -> None:
+        process = scene.rig.machine.process
+        watch.high_watermark(process, PARTITION, Offset(2))
+        watch.damaged(process.name, PARTITION)
+        watch.high_watermark(process, PARTITION, Offset(1))
+
+    assert found(play) == []
+
+
 def test_a_read_beyond_the_high_watermark_is_found() -> None:
     def play(watch: Watch, scene: Scene) -> None:
         scene.leader()

@@ -98,7 +98,8 @@ class VoterChanger:
         self._admin = admin
         self._may_vote = may_vote
         self._rng = rng
-        self._voters = list(may_vote)  # as far as is known
+        self._voters = list(may_vote)  # those that vote for certain
+        self._removed: set[BrokerId] = set()  # perhaps: a node that describes the cluster may not know of it yet
         self.changes = 0  # that were made
         self.stopping = False
 
@@ -107,7 +108,7 @@ class VoterChanger:
             await asyncio.sleep(self._rng.uniform(*VOTE_GAP_S))
             try:
                 cluster = await self._admin.describe_cluster()
-                self._voters = [voter.node_id for voter in cluster.voters]
+                self._voters = [voter.node_id for voter in cluster.voters if voter.node_id not in self._removed]
                 await self._change()
                 self.changes += 1
             except StreamlogError:
@@ -120,8 +121,17 @@ class VoterChanger:
             return
         match self._rng.choice(kinds):
             case "remove":
-                await self._admin.remove_voter(self._rng.choice(self._voters))
+                await self._admin.remove_voter(self._leaving())
             case "add":
-                await self._admin.add_voter(self._rng.choice(others))
+                await self._add(self._rng.choice(others))
             case "replace":
-                await self._admin.add_voter(self._rng.choice(others), replaced_node_id=self._rng.choice(self._voters))
+                await self._add(self._rng.choice(others), self._leaving())
+
+    def _leaving(self) -> BrokerId:
+        node_id = self._rng.choice(self._voters)
+        self._removed.add(node_id)
+        return node_id
+
+    async def _add(self, node_id: BrokerId, replaced: BrokerId | None = None) -> None:
+        await self._admin.add_voter(node_id, replaced_node_id=replaced)
+        self._removed.discard(node_id)
