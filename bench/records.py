@@ -28,7 +28,7 @@ from streamlog.records import (
     read_header,
     validate,
 )
-from streamlog.records.compression import compress, decompress
+from streamlog.records.compression.codecs import compress, decompress
 from streamlog.records.encode import encode_record
 from streamlog.records.header import check_crc
 from streamlog.records.payload import unpacked_records

@@ -20,8 +20,9 @@ from bench.scratch import scratch
 from streamlog.client import AsyncProducer
 from streamlog.ports.malloc import keep_large_blocks
 from streamlog.ports.system import run as run_loop
-from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, record_check, validate
-from streamlog.records.kernel import ValidTimes, valid_times
+from streamlog.records import BatchFields, Codec, ProduceLimits, encode_batch, validate
+from streamlog.records.checks import record_check
+from streamlog.records.checks.kernel import ValidTimes, valid_times
 
 PAIRS: Final = 9
 TURN_BYTES: Final = 24 << 20

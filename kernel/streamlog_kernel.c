@@ -1,8 +1,8 @@
 /* The check of a record batch's records, for nodes that are under load: one pass over the bytes.
  *
  * It knows one answer, "valid", with the extremes of the timestamps. For all else it returns None, and the caller
- * checks again in Python (streamlog/records/record_check.py), which finds the same and names the fault. So this file has
- * no messages, and what it must never do is accept what Python refuses: tests/records/test_kernel.py compares them.
+ * checks again in Python (streamlog/records/checks/record_check.py), which finds the same and names the fault. So this file has
+ * no messages, and what it must never do is accept what Python refuses: tests/records/checks/test_kernel.py compares them.
  *
  *     length            varint     of what follows, at least 6
  *     attributes        i8         no bit has a meaning yet

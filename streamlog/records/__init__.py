@@ -3,22 +3,24 @@
 One subject a file:
 
     header        layout of a batch; everything that a broker may do without decoding records
-    validation    what a producer may send
-    batch         make batches; `builder` collects records for one
-    decode        batches to Record objects
-    columnar      batches to columns; `binary_column` concatenates their strings, for Arrow
+    batch         make batches; `builder` collects records for one, `encode` writes a record
+    decode        batches to Record objects; `record_loop` reads them one at a time
     control       control batches: ends of transactions, leader changes
-    legacy        messages of magic 0 and 1, read; `conversion` turns them into batches
-    compression   the codecs, bounded; `snappy`: Kafka's framing of it; `repacking`: another codec for a batch
+    checks/       what a producer may send
+    columns/      batches by column, with numpy
+    compression/  the codecs, bounded
+    legacy/       messages of magic 0 and 1
 
-and below them `encode`, `record_loop`, `starts`, `ragged`, `payload`, `varint`: the format of a record, written and
-read one at a time or many at once.
+and below them `payload` and `varint`: the bytes of the records, and the numbers in them. `message_reader` and
+`message_writer` are for Kafka's schema-versioned messages: the records of its internal topics.
 """
 
 from streamlog.records.batch import BatchFields, encode_batch, rebuilt_batch
-from streamlog.records.binary_column import BinaryColumn, Strings, join_strings
 from streamlog.records.builder import BatchBuilder
-from streamlog.records.columnar import RecordColumns, decode_columns
+from streamlog.records.checks.validation import ProduceLimits, validate
+from streamlog.records.columns.binary_column import BinaryColumn, Strings, join_strings
+from streamlog.records.columns.columnar import RecordColumns, decode_columns
+from streamlog.records.compression.repacking import repacked
 from streamlog.records.control import (
     ControlRecord,
     ControlType,
@@ -29,7 +31,6 @@ from streamlog.records.control import (
     encode_end_transaction,
     encode_leader_change,
 )
-from streamlog.records.conversion import convert
 from streamlog.records.decode import decode_batch, iter_batch, iter_batches, iter_fields
 from streamlog.records.header import (
     BatchHeader,
@@ -43,10 +44,9 @@ from streamlog.records.header import (
     scan_headers,
     stamp,
 )
-from streamlog.records.legacy import LegacyEntry, entry_records, is_legacy, read_entry, scan_entries
+from streamlog.records.legacy.conversion import convert
+from streamlog.records.legacy.messages import LegacyEntry, entry_records, is_legacy, read_entry, scan_entries
 from streamlog.records.record import Header, Headers, Record
-from streamlog.records.repacking import repacked
-from streamlog.records.validation import ProduceLimits, validate
 
 __all__ = [
     "BatchBuilder",

@@ -28,7 +28,8 @@ from streamlog.model import (
     ProducerEpoch,
     ProducerId,
 )
-from streamlog.records.compression import compress
+from streamlog.records.columns.lazy_numpy import np
+from streamlog.records.compression.codecs import compress
 from streamlog.records.encode import encode_records
 from streamlog.records.header import (
     BATCH_SIZE_MAX,
@@ -45,7 +46,6 @@ from streamlog.records.header import (
     Codec,
     TimestampType,
 )
-from streamlog.records.lazy_numpy import np
 from streamlog.records.record import Headers, Record
 from streamlog.records.varint import Int64Array
 

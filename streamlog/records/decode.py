@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import Final, TypeAlias
 
-from streamlog.records.bounds import UNPACKED_BYTES_MAX
-from streamlog.records.columnar import RecordColumns, columns_of
+from streamlog.records.columns.columnar import RecordColumns, columns_of
+from streamlog.records.columns.lazy_numpy import np
+from streamlog.records.columns.ragged import equal_strings
+from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.header import Buffer, check_crc, read_header, scan_headers
-from streamlog.records.lazy_numpy import np
 from streamlog.records.payload import unpacked_records
-from streamlog.records.ragged import equal_strings
 from streamlog.records.record import Headers, Record
 from streamlog.records.record_loop import read_records
 from streamlog.records.varint import Int64Array

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamlog.errors import InvalidRecordError
+from streamlog.records.columns.lazy_numpy import np
 from streamlog.records.header import Buffer
-from streamlog.records.lazy_numpy import np
 from streamlog.records.record import Headers
 from streamlog.records.varint import (
     Int64Array,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamlog.errors import CorruptMessageError, InvalidRecordError
-from streamlog.records.compression import decompress
+from streamlog.records.compression.codecs import decompress
 from streamlog.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
 from streamlog.records.record_loop import RECORD_MIN, checked_sum
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from streamlog.errors import InvalidRecordError
-from streamlog.records.lazy_numpy import np
+from streamlog.records.columns.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,8 @@ from streamlog.errors import (
     OutOfOrderSequenceError,
 )
 from streamlog.model import Acks
-from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header, record_check
+from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
+from streamlog.records.checks import record_check
 from streamlog.records.header import CRC_POSITION, CRC_START, HEADER_SIZE
 from tests.broker.rig import (
     ME,

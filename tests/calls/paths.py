@@ -12,7 +12,7 @@ from streamlog.api.pb import records_pb2
 from streamlog.client import EARLIEST, AsyncConsumer, AsyncProducer
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.ports import Ports
-from streamlog.records import record_check
+from streamlog.records.checks import record_check
 from streamlog.sim import Order, SimLoop, World, run
 from tests.calls.counting import Call, counted_calls
 from tests.node.calls import Calls, until_done

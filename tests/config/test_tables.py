@@ -34,8 +34,8 @@ from streamlog.metadata.settings import ControllerSettings
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.raft.settings import QuorumSettings
 from streamlog.records import Codec
-from streamlog.records.compression import LEVELS
-from streamlog.records.validation import ProduceLimits
+from streamlog.records.checks.validation import ProduceLimits
+from streamlog.records.compression.codecs import LEVELS
 from streamlog.storage.cleaning.cleaner import DEDUPE_BUFFER_BYTES
 from streamlog.storage.cleaning.maintenance import MaintenanceConfig
 from streamlog.storage.directories.directory import CHECKPOINT_INTERVAL_MS

@@ -34,13 +34,13 @@ from streamlog.records import (
     scan_headers,
     validate,
 )
-from streamlog.records.columnar import columns_of
-from streamlog.records.compression import compress, decompress
-from streamlog.records.conversion import convert
+from streamlog.records.columns.columnar import columns_of
+from streamlog.records.compression.codecs import compress, decompress
+from streamlog.records.legacy.conversion import convert
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records
 from tests.records.damage import made_right, mutated
-from tests.records.legacy import message, wrapper
+from tests.records.legacy.old_messages import message, wrapper
 from tests.records.strategies import NOW_MS, SHAPES, strings
 
 BOUND = 200_000

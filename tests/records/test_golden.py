@@ -29,8 +29,8 @@ from streamlog.records import (
     stamp,
     validate,
 )
+from streamlog.records.checks.record_check import check_records
 from streamlog.records.header import PREFIX_SIZE
-from streamlog.records.record_check import check_records
 from tests.records.strategies import NOW_MS, strings
 
 REAL_KAFKA = Path(__file__).parent.parent / "cli" / "kafka-4.2.0"

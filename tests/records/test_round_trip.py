@@ -25,7 +25,7 @@ from streamlog.records import (
     join_strings,
     read_header,
 )
-from streamlog.records.columnar import columns_of
+from streamlog.records.columns.columnar import columns_of
 from streamlog.records.encode import encode_record
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records

@@ -39,7 +39,7 @@ from streamlog.metrics import TopicTraffic
 from streamlog.model import Acks, Appended, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Buffer, Clock, Workers
 from streamlog.records import BatchHeader, validate
-from streamlog.records.columnar import ManyHeadersError
+from streamlog.records.columns.columnar import ManyHeadersError
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.replication.leader import PartitionLeader
 from streamlog.storage.log.log import Log

@@ -21,8 +21,8 @@ from streamlog.broker.topic_settings import TopicSettings
 from streamlog.errors import StreamlogError
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, Codec, codec_of, convert, is_legacy, repacked, validate
+from streamlog.records.compression.unpacked_size import unpacked_size_max
 from streamlog.records.header import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
-from streamlog.records.unpacked_size import unpacked_size_max
 
 INLINE_BYTES_MAX: Final = (1 << 20) + (64 << 10)
 """Of uncompressed records, all batches of a partition together, checked on the loop: 0.2 to 1.1 ms. Larger ones exceed

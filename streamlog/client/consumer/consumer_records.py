@@ -25,9 +25,9 @@ from streamlog.records import (
     decode_columns,
     iter_fields,
 )
-from streamlog.records.columnar import columns_of
+from streamlog.records.columns.columnar import columns_of
+from streamlog.records.columns.lazy_numpy import np
 from streamlog.records.decode import Fields
-from streamlog.records.lazy_numpy import np
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 
 from streamlog.errors import InvalidConfigError, InvalidRequestError
 from streamlog.ports import Random
-from streamlog.records.lazy_numpy import np
+from streamlog.records.columns.lazy_numpy import np
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995

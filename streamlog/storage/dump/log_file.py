@@ -26,10 +26,10 @@ from streamlog.records import (
     read_entry,
     scan_entries,
 )
-from streamlog.records.bounds import UNPACKED_BYTES_MAX
-from streamlog.records.compression import decompress
+from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.compression.codecs import decompress
 from streamlog.records.header import MAGIC
-from streamlog.records.lz4_header import with_right_checksum
+from streamlog.records.legacy.lz4_header import with_right_checksum
 from streamlog.storage.dump.framing import Framing
 from streamlog.storage.dump.items import Batch, ControlMarker, Damage, Item, LogRecord, LogStart
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import CorruptMessageError, InvalidRequestError, MessageTooLargeError
 from streamlog.records import Codec
-from streamlog.records.compression import LEVELS, compress, decompress
+from streamlog.records.compression.codecs import LEVELS, compress, decompress
 
 PACKED = tuple(codec for codec in Codec if codec is not Codec.NONE)
 TEXT = b"".join(b"%d INFO block %d served\n" % (index, index * 7919 % 1000) for index in range(6_000))

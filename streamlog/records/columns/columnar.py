@@ -14,15 +14,15 @@ from __future__ import annotations
 from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError
-from streamlog.records.binary_column import Strings
-from streamlog.records.bounds import UNPACKED_BYTES_MAX
-from streamlog.records.equal_shape import EqualRecords, equal_records
+from streamlog.records.columns.binary_column import Strings
+from streamlog.records.columns.equal_shape import EqualRecords, equal_records
+from streamlog.records.columns.lazy_numpy import np
+from streamlog.records.columns.starts import record_spans
+from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.header import BatchHeader, Buffer, TimestampType, read_header
-from streamlog.records.lazy_numpy import np
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import checked_sum, read_headers, read_records, refusal
-from streamlog.records.starts import record_spans
 from streamlog.records.varint import ByteArray, Int64Array, read_varints, read_varlongs
 
 

@@ -21,8 +21,8 @@ import lz4.frame
 import zstandard
 
 from streamlog.errors import CorruptMessageError, InvalidRequestError
-from streamlog.records import snappy
-from streamlog.records.bounds import NOT_SAID, too_large
+from streamlog.records.compression import snappy
+from streamlog.records.compression.bounds import NOT_SAID, too_large
 from streamlog.records.header import Buffer, Codec
 
 # Compression levels that a user may set (KIP-390): lowest, highest, default.

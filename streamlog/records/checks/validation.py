@@ -28,8 +28,10 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.model import NO_PRODUCER_ID, NO_TIMESTAMP
-from streamlog.records.bounds import UNPACKED_BYTES_MAX
-from streamlog.records.columnar import decode_columns
+from streamlog.records.checks.record_check import RecordTimes, check_records
+from streamlog.records.columns.columnar import decode_columns
+from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.compression.unpacked_size import check_unpacked_size
 from streamlog.records.header import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -43,9 +45,7 @@ from streamlog.records.header import (
     codec_of,
     read_header,
 )
-from streamlog.records.record_check import RecordTimes, check_records
 from streamlog.records.record_loop import RECORD_MIN
-from streamlog.records.unpacked_size import check_unpacked_size
 
 _LENGTH: Final = struct.Struct(">i")
 

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "kernel"
+SOURCE = Path(__file__).resolve().parents[3] / "kernel"
 
 
 @functools.cache

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRecordError, MessageTooLargeError, StreamlogError
 from streamlog.records import Codec, ProduceLimits, encode_batch, iter_batch, read_header, validate
-from streamlog.records import record_check as checking
-from streamlog.records.bounds import NOT_SAID
-from streamlog.records.compression import compress, decompress
+from streamlog.records.checks import record_check as checking
+from streamlog.records.compression.bounds import NOT_SAID
+from streamlog.records.compression.codecs import compress, decompress
+from streamlog.records.compression.unpacked_size import unpacked_size_max
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records
-from streamlog.records.unpacked_size import unpacked_size_max
-from tests.records.checked_batches import BOUND, LIMITS, POISON, batch_of, is_sound, record, varied
+from tests.records.checks.checked_batches import BOUND, LIMITS, POISON, batch_of, is_sound, record, varied
 from tests.records.damage import made_right, mutated
 from tests.records.strategies import NOW_MS, Columns, columns
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 
 from streamlog.errors import InvariantError
-from streamlog.records.lazy_numpy import np
-from streamlog.records.ragged import equal_copy, ragged_copy
+from streamlog.records.columns.lazy_numpy import np
+from streamlog.records.columns.ragged import equal_copy, ragged_copy
 from streamlog.records.varint import BoolArray, ByteArray, Int64Array
 
 if TYPE_CHECKING:

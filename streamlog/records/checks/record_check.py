@@ -24,15 +24,15 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptMessageError, InvalidRecordError, MessageTooLargeError
 from streamlog.model import NO_TIMESTAMP
-from streamlog.records.bounds import too_large
-from streamlog.records.columnar import ManyHeadersError, RecordColumns, columns_within
-from streamlog.records.compression import decompress
-from streamlog.records.equal_shape import EqualRecords, equal_records
+from streamlog.records.checks.kernel import valid_times
+from streamlog.records.columns.columnar import ManyHeadersError, RecordColumns, columns_within
+from streamlog.records.columns.equal_shape import EqualRecords, equal_records
+from streamlog.records.compression.bounds import too_large
+from streamlog.records.compression.codecs import decompress
+from streamlog.records.compression.unpacked_size import unpacked_size_max
 from streamlog.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
-from streamlog.records.kernel import valid_times
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN, checked_sum, read_headers, refusal
-from streamlog.records.unpacked_size import unpacked_size_max
 from streamlog.records.varint import read_varint, read_varlong
 
 # Up to this many records, looking for one shape (ten calls of numpy) costs more than the loop.

@@ -19,9 +19,9 @@ from typing import Final
 import zstandard
 
 from streamlog.errors import CorruptMessageError, InvalidRecordError
-from streamlog.records import snappy
-from streamlog.records.bounds import NOT_SAID, too_large
-from streamlog.records.compression import LZ4_FRAME_MAGIC, decompress, zstd_output_max
+from streamlog.records.compression import snappy
+from streamlog.records.compression.bounds import NOT_SAID, too_large
+from streamlog.records.compression.codecs import LZ4_FRAME_MAGIC, decompress, zstd_output_max
 from streamlog.records.header import Buffer, Codec
 
 # Highest ratio of unpacked to packed bytes.

@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionError
 from streamlog.model import NO_TIMESTAMP, Offset
-from streamlog.records.bounds import UNPACKED_BYTES_MAX
-from streamlog.records.compression import decompress
+from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.compression.codecs import decompress
 from streamlog.records.header import (
     BATCH_SIZE_MAX,
     LOG_OVERHEAD,
@@ -38,7 +38,7 @@ from streamlog.records.header import (
     TimestampType,
     codec_of,
 )
-from streamlog.records.lz4_header import with_right_checksum
+from streamlog.records.legacy.lz4_header import with_right_checksum
 from streamlog.records.record import Record
 
 LEGACY_MAGICS: Final = (0, 1)

@@ -15,7 +15,7 @@ import functools
 from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidRecordError
-from streamlog.records.lazy_numpy import np
+from streamlog.records.columns.lazy_numpy import np
 from streamlog.records.record_loop import RECORD_BODY_MIN
 from streamlog.records.varint import WIDTH_BOUNDS, Int64Array, read_varint, read_varlong
 

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import StreamlogError
-from streamlog.records import BatchFields, Codec, encode_batch, kernel, read_header, validate
-from streamlog.records import record_check as checking
+from streamlog.records import BatchFields, Codec, encode_batch, read_header, validate
+from streamlog.records.checks import kernel
+from streamlog.records.checks import record_check as checking
 from streamlog.records.header import BatchHeader
 from streamlog.records.payload import unpacked_records
 from streamlog.records.varint import encode_varint
-from tests.records.checked_batches import BOUND, LIMITS, POISON, batch_of, is_sound, record, varied
+from tests.records.checks.checked_batches import BOUND, LIMITS, POISON, batch_of, is_sound, record, varied
+from tests.records.checks.kernel_build import built_kernel, valid_times
 from tests.records.damage import mutated
-from tests.records.kernel_build import built_kernel, valid_times
 from tests.records.strategies import NOW_MS, Columns, columns
 
 BATCH = encode_batch([b"v"], timestamps=NOW_MS)

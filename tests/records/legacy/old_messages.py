@@ -10,7 +10,7 @@ from kafka.codec import lz4_encode_old_kafka
 from streamlog.records import (
     Codec,
 )
-from streamlog.records.compression import compress
+from streamlog.records.compression.codecs import compress
 from tests.records.strategies import NOW_MS
 
 

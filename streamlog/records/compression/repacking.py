@@ -8,8 +8,8 @@ from typing import Final
 from crc32c import crc32c
 
 from streamlog.errors import MessageTooLargeError
-from streamlog.records.bounds import UNPACKED_BYTES_MAX
-from streamlog.records.compression import compress, decompress
+from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
+from streamlog.records.compression.codecs import compress, decompress
 from streamlog.records.header import (
     ATTRIBUTES_POSITION,
     BATCH_SIZE_MAX,

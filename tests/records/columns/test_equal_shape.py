@@ -9,8 +9,8 @@ import pytest
 from streamlog.errors import StreamlogError
 from streamlog.model import Offset
 from streamlog.records import BatchFields, BatchHeader, encode_batch, read_header
-from streamlog.records.columnar import columns_of
-from streamlog.records.equal_shape import equal_records
+from streamlog.records.columns.columnar import columns_of
+from streamlog.records.columns.equal_shape import equal_records
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records
 

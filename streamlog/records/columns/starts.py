@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidRecordError
-from streamlog.records.lazy_numpy import np
+from streamlog.records.columns.lazy_numpy import np
 from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN
 from streamlog.records.varint import WIDTH_BOUNDS, BoolArray, ByteArray, Int64Array, read_varint, read_varints
 

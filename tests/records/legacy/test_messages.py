@@ -33,9 +33,9 @@ from streamlog.records import (
     scan_headers,
     validate,
 )
-from streamlog.records.conversion import convert
-from streamlog.records.lz4_header import with_right_checksum
-from tests.records.legacy import message, wrapper
+from streamlog.records.legacy.conversion import convert
+from streamlog.records.legacy.lz4_header import with_right_checksum
+from tests.records.legacy.old_messages import message, wrapper
 from tests.records.strategies import NOW_MS, strings
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)

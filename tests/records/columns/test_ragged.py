@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.records.ragged import equal_copy, ragged_copy
+from streamlog.records.columns.ragged import equal_copy, ragged_copy
 
 SOURCE = random.Random(0).randbytes(6 * 40 * 300 + 101)
 

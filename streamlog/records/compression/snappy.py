@@ -17,7 +17,7 @@ from typing import Final
 import cramjam
 
 from streamlog.errors import CorruptMessageError
-from streamlog.records.bounds import NOT_SAID, too_large
+from streamlog.records.compression.bounds import NOT_SAID, too_large
 from streamlog.records.header import Buffer
 
 _MAGIC: Final = b"\x82SNAPPY\x00"

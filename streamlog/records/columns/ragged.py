@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from streamlog.records.lazy_numpy import np
+from streamlog.records.columns.lazy_numpy import np
 from streamlog.records.varint import ByteArray, Int64Array
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import pytest
 import zstandard
 
 from streamlog.errors import InvalidRecordError, MessageTooLargeError
-from streamlog.records import Codec, compression, unpacked_size
-from streamlog.records.compression import compress
-from streamlog.records.unpacked_size import check_unpacked_size
+from streamlog.records import Codec
+from streamlog.records.compression import codecs, unpacked_size
+from streamlog.records.compression.codecs import compress
+from streamlog.records.compression.unpacked_size import check_unpacked_size
 
 MIB = 1 << 20
 PACKED = [codec for codec in Codec if codec is not Codec.NONE]
@@ -22,7 +23,7 @@ PACKED = [codec for codec in Codec if codec is not Codec.NONE]
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[Codec]:
     """The codecs of what had to be unpacked."""
     seen: list[Codec] = []
-    real = compression.decompress
+    real = codecs.decompress
 
     def noticed(codec: Codec, data: bytes, size_bytes_max: int) -> bytes:
         seen.append(codec)
@@ -87,7 +88,7 @@ def test_a_bomb_in_gzip_that_lies_about_its_size_reaches_no_reader_whole() -> No
     data = gzip.compress(bytes(64 * MIB), 9)[:-4] + (5).to_bytes(4, "little")
     check_unpacked_size(Codec.GZIP, data, 8 * MIB)
     with pytest.raises(MessageTooLargeError):
-        compression.decompress(Codec.GZIP, data, 8 * MIB)
+        codecs.decompress(Codec.GZIP, data, 8 * MIB)
 
 
 @pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

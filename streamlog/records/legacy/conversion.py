@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from streamlog.errors import InvalidRecordError
 from streamlog.records.batch import BatchFields, encode_batch
-from streamlog.records.bounds import UNPACKED_BYTES_MAX, too_large
+from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX, too_large
 from streamlog.records.header import Buffer, Codec, TimestampType
-from streamlog.records.legacy import LegacyEntry, entry_records, read_entry
+from streamlog.records.legacy.messages import LegacyEntry, entry_records, read_entry
 from streamlog.records.record import Record
 
 
