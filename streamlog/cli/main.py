@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from streamlog.cli.common.library_logs import show_warnings
 from streamlog.cli.common.output import on_terminal
 
 
@@ -89,3 +90,4 @@ def main() -> None:
 
     `streamlogctl COMMAND --help` explains a command, with examples.
     """
+    show_warnings()

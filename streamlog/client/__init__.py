@@ -18,9 +18,13 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
     settings        a client's settings, from arguments and mappings
 
 A name is loaded when it is first used: a program that needs one part, such as a node, starts without the rest.
+
+The client logs by Python's `logging`, each module to the logger of its own name, below `streamlog.client`. It prints
+nothing: a program that wants the messages configures logging, as by `logging.basicConfig()`.
 """
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
     from streamlog.client.producer.sync_producer import Producer, SentMany, SentRecord
     from streamlog.client.transactions.transaction_manager import GroupMetadata, PreparedTransaction
+
+# Without a handler Python would print warnings to standard error.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "EARLIEST",

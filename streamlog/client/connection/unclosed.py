@@ -5,7 +5,7 @@
                     its loop stands still when the program exits  --> the loop is run once more, for the flush
 
 ResourceWarning names the producer (shown with `python -X dev`, or -W default). Records that are lost all the same are
-an error in the log, which is printed unless the program configures logging otherwise.
+an error in the log; in a program that does not configure logging a RuntimeWarning, which Python prints.
 """
 
 from __future__ import annotations
@@ -56,7 +56,21 @@ def warn(name: str) -> None:
 
 
 def report_lost(name: str, error: Exception) -> None:
-    _log.error("%s was not closed, and records that it held may be lost: %s", name, error)
+    text = f"{name} was not closed, and records that it held may be lost: {error}"
+    if _is_handled():
+        _log.error("%s", text)
+    else:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _is_handled() -> bool:
+    """Whether the program handles what is logged here, beside the client's own NullHandler."""
+    logger: logging.Logger | None = _log
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def close_at_the_end(front: object, client: Closable, thread: LoopThread) -> Callable[[], object]:

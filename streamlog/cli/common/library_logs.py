@@ -1,0 +1,23 @@
+"""Warnings of the client and other libraries, as lines of standard error: the client itself prints nothing."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from streamlog.cli.common.output import on_terminal
+
+
+class _ToStandardError(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(on_terminal(self.format(record), err=True) + "\n")
+        except Exception:  # noqa: BLE001  a closed standard error must not end the command
+            self.handleError(record)
+
+
+def show_warnings() -> None:
+    """For the rest of the process, unless logging is configured already."""
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(_ToStandardError(logging.WARNING))
