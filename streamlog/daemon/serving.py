@@ -19,7 +19,7 @@ from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.log_lines import LogLines
-from streamlog.daemon.tls import tls_credentials
+from streamlog.daemon.tls import certificate_families, node_certificates
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import Ports, Probe
@@ -50,11 +50,12 @@ async def serve(
         lines.write("WARN", warning)
     nodes: list[Node] = []
     fs, workers = PosixFileSystem(), ThreadWorkers()
+    certificates = node_certificates(config.config, lines)
     network = GrpcNetwork(
         on_crash=lambda error: nodes[0].call_failed(error),
         on_connections=lambda what: lines.write("WARN", what),
         settings=_grpc_settings(config, file_limit),
-        tls=tls_credentials(config.config, lines),
+        tls=None if certificates is None else certificates.credentials,
     )
     ports = Ports(
         fs=fs,
@@ -68,10 +69,17 @@ async def serve(
     node = Node(config, ports)
     nodes.append(node)
     _stop_on_signals(node)
-    trimming = asyncio.create_task(HeapTrimmer().run())
-    async with _http(node, config, lines, lambda: process_families(network, fs)):
+    background = [asyncio.create_task(HeapTrimmer().run())]
+    if certificates is not None:
+        background.append(asyncio.create_task(certificates.watch_expiry()))
+
+    def of_process() -> list[Family]:
+        return [*process_families(network, fs), *certificate_families(certificates)]
+
+    async with _http(node, config, lines, of_process):
         await node.run()
-    trimming.cancel()
+    for task in background:
+        task.cancel()
     await network.close()
     workers.close()
     fs.close()

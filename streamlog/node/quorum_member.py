@@ -22,6 +22,7 @@ from streamlog.errors import NotControllerError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
 from streamlog.metadata.view import MetadataView
+from streamlog.metrics.histogram import Histogram
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.ports import Ports, StreamHandler
 from streamlog.raft.node import QuorumConfig, RaftNode
@@ -49,6 +50,10 @@ class QuorumMember(Protocol):
     async def stop(self) -> None: ...
 
     def streaming_handlers(self) -> Mapping[str, StreamHandler]: ...
+
+    def commit_latency_s(self) -> Histogram | None:
+        """Of the commands that this node has committed as leader; None on observers, and before the quorum is up."""
+        ...
 
     # For operators (streamlog.services.common.collaborators.QuorumVoters and CommandSubmitter).
 
@@ -164,6 +169,9 @@ class VoterMember:
     def without_vote(self) -> Collection[BrokerId]:
         return self._raft.without_vote() if self._up else ()
 
+    def commit_latency_s(self) -> Histogram | None:
+        return self._raft.commit_latency_s() if self._up else None
+
     async def add_voter(self, voter: Voter) -> RaftIndex:
         return await self._raft.add_voter(voter)
 
@@ -216,6 +224,9 @@ class ObserverMember:
     def without_vote(self) -> Collection[BrokerId]:
         """Unknown here: only voters learn each other's directory ids."""
         return ()
+
+    def commit_latency_s(self) -> Histogram | None:
+        return None
 
     async def add_voter(self, voter: Voter) -> RaftIndex:
         raise self._not_controller()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from streamlog.errors import QuorumUnavailableError, Status
+from streamlog.metrics.histogram import Histogram
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler
 from streamlog.ports.bundle import Ports
@@ -154,6 +155,10 @@ class RaftNode:
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         core = self._need_running().core
         return core.replication.held() if core.role == RaftRole.LEADER else {}
+
+    def commit_latency_s(self) -> Histogram:
+        """Of the commands that this node has committed as leader, since its start."""
+        return self._need_running().core.proposals.commit_latency_s
 
     def without_vote(self) -> Collection[BrokerId]:
         return self._need_running().core.without_vote()

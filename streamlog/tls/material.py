@@ -34,7 +34,9 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Material(Struct, frozen=True, kw_only=True):
-    """In PEM. `expires`: when the own certificate or one of its chain does, in UTC."""
+    """In PEM. `expires`: when the own certificate or one of its chain does; `roots_expire`: the first of the trusted
+    authorities. In UTC.
+    """
 
     key: bytes
     chain: bytes
@@ -42,13 +44,21 @@ class Material(Struct, frozen=True, kw_only=True):
     subject: str  # RFC 4514
     node_id: BrokerId | None  # None: the certificate is not a node's
     expires: datetime.datetime
+    roots_expire: datetime.datetime
 
     def expiry_warning(self, now: datetime.datetime) -> str | None:
-        """None if there are more than 30 days left."""
-        left = self.expires - now
+        """Of what expires first; None if there are more than 30 days left."""
+        expires = min(self.expires, self.roots_expire)
+        left = expires - now
         if left > EXPIRY_WARNING:
             return None
-        return f"the certificate {self.subject} expires in {left.days} days ({self.expires:%Y-%m-%d %H:%M} UTC)"
+        if expires == self.expires:
+            what, remedy = f"the certificate {self.subject}", "renew it (streamlogctl security node ID --renew)"
+        else:
+            what = "a trusted authority of ssl.truststore"
+            remedy = "add its successor to the truststore, and renew the certificates that it signed"
+        when = f"expires in {left.days} days" if left > datetime.timedelta() else "has expired, new connections fail"
+        return f"{what} {when} ({expires:%Y-%m-%d %H:%M} UTC): {remedy}; changed files are used without a restart"
 
 
 class MaterialFiles(Struct, frozen=True, kw_only=True):
@@ -90,8 +100,8 @@ class MaterialFiles(Struct, frozen=True, kw_only=True):
             trust = f"{tls.SSL_TRUSTSTORE_LOCATION.name}={self.truststore}"
         else:
             roots, trust = (self.roots or "").encode(), tls.SSL_TRUSTSTORE_CERTIFICATES.name
-        _certificates(trust, roots)
-        found = _checked(where, key, chain, roots)
+        authorities = _certificates(trust, roots)
+        found = _checked(where, key, chain, roots, min(one.not_valid_after_utc for one in authorities))
         if self.node_id is not None and found.node_id != self.node_id:
             whose = "no node's" if found.node_id is None else f"node {found.node_id}'s"
             raise _wrong(
@@ -102,7 +112,7 @@ class MaterialFiles(Struct, frozen=True, kw_only=True):
         return found
 
 
-def _checked(where: str, key: bytes, chain: bytes, roots: bytes) -> Material:
+def _checked(where: str, key: bytes, chain: bytes, roots: bytes, roots_expire: datetime.datetime) -> Material:
     certificates = _certificates(where, chain)
     try:
         private = load_pem_private_key(key, None)
@@ -128,6 +138,7 @@ def _checked(where: str, key: bytes, chain: bytes, roots: bytes) -> Material:
         subject=own.subject.rfc4514_string(),
         node_id=node_of(uris(own)),
         expires=expires,
+        roots_expire=roots_expire,
     )
 
 

@@ -21,6 +21,7 @@ RULES: Final = sorted(PROMETHEUS.glob("*.rules.yml"))
 STEP_S: Final = 15
 HEALTHY_STEPS: Final = 2 * 60 // STEP_S
 FAULTY_STEPS: Final = 30 * 60 // STEP_S
+DAY_S: Final = 86_400
 
 Series = Mapping[str, Sequence[float]]
 """Values by name and labels, one every STEP_S."""
@@ -79,6 +80,9 @@ FAULTS: Final[dict[str, Series]] = {
     "StreamlogReadersThrottled": {f"streamlog_readers_throttled_total{{{A}}}": counter(0, 1)},
     "StreamlogConnectionsRefused": {f'streamlog_connections_closed_total{{{A},reason="x"}}': counter(0, 1)},
     "StreamlogOutOfDescriptors": {f"streamlog_reserved_descriptors_used_total{{{A}}}": counter(0, 1)},
+    "StreamlogCertificateExpires": {  # promtool's clock begins at 0
+        f'streamlog_certificate_expiry_timestamp_seconds{{{A},store="keystore"}}': level(40 * DAY_S, 29 * DAY_S)
+    },
     "StreamlogCorruptBatches": {f'streamlog_topic_corrupt_batches_refused_total{{{A},topic="t"}}': counter(0, 1)},
     "StreamlogGroupLag": {  # the coordinator on one node, the leader on another one
         f'streamlog_group_committed_offset{{{A},group="g",topic="t",partition="0"}}': level(10, 10),

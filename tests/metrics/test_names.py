@@ -12,6 +12,7 @@ import pytest
 
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
+from streamlog.daemon.tls import certificate_families
 from streamlog.metrics import Family, MetricKind
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.posix_disk import PosixFileSystem
@@ -40,7 +41,7 @@ def families() -> dict[str, Family]:
         found += process_families(GrpcNetwork(on_crash=_fail), fs)
     finally:
         fs.close()
-    return {family.name: family for family in [*found, *LoopDelay().families()]}
+    return {family.name: family for family in [*found, *LoopDelay().families(), *certificate_families(None)]}
 
 
 def _fail(error: Exception) -> None:

@@ -112,6 +112,8 @@ def test_a_node_that_dies_is_seen_in_the_totals_of_the_others() -> None:
         assert total(pages, "streamlog_active_controller") == 1
         assert total(pages, "streamlog_cluster_nodes", ("active",)) == 2
         assert total(pages, "streamlog_controller_unclean_leader_elections_total") == 0
+        latencies = [page["streamlog_quorum_commit_duration_seconds"][()] for page in before]
+        assert sum(latency.count > 0 for latency in latencies if isinstance(latency, Histogram)) == 1
         lag = [page["streamlog_follower_lag_records"].get(("t", "0", str(died))) for page in pages]
         assert any(one is not None for one in lag)
 

@@ -55,6 +55,35 @@ def test_commands_in_flight_share_syncs() -> None:
     run_story(story)
 
 
+def test_the_time_of_each_commit_is_counted_where_it_is_led() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.wait_for_leader()
+        began = now(cluster)
+        for number in range(5):
+            await cluster.put(f"k={number}")
+        took_s = now(cluster) - began
+        latency = leader.raft.commit_latency_s()
+        assert latency.count == 5
+        assert 0 < latency.sum <= took_s
+        others = [member for member in cluster.members() if member is not leader]
+        assert [member.raft.commit_latency_s().count for member in others] == [0, 0]
+
+    run_story(story)
+
+
+def test_a_command_that_is_not_committed_has_no_latency() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.wait_for_leader()
+        for member in cluster.members():
+            if member is not leader:
+                cluster.host(member.node_id).crash()
+        with pytest.raises((NotControllerError, OutcomeUnknownError)):
+            await cluster.call(leader, leader.raft.propose(b"k=1"))
+        assert leader.raft.commit_latency_s().count == 0
+
+    run_story(story)
+
+
 def test_a_follower_names_the_leader() -> None:
     async def story(cluster: Cluster) -> None:
         leader = await cluster.wait_for_leader()

@@ -19,7 +19,7 @@ ALLOWED = {
     "tls": {"model", "errors", "config", "ports"},
     "records": {"model", "errors"},
     "storage": {"aio", "model", "metrics", "errors", "ports", "records"},
-    "raft": {"tls", "model", "errors", "ports"},
+    "raft": {"tls", "model", "metrics", "errors", "ports"},
     "metadata": {"model", "errors", "config", "raft"},
     "sim": {"model", "errors", "ports"},
     "groups": {"model", "errors", "records"},

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from streamlog.errors import InvalidConfigError
 from streamlog.model import BrokerId
-from streamlog.tls.authority import CA_CERTIFICATE, Authority
+from streamlog.tls.authority import AUTHORITY_DAYS, CA_CERTIFICATE, Authority
 from streamlog.tls.material import FILE_BYTES_MAX, MaterialFiles
 
 
@@ -113,8 +113,17 @@ def test_an_expired_certificate_and_one_that_will(authority: Authority) -> None:
     found = files(path).load()
     assert "expires in 9 days" in str(found.expiry_warning(datetime.datetime.now(datetime.UTC)))
     assert found.expiry_warning(found.expires - datetime.timedelta(days=31)) is None
+    assert "has expired, new connections fail" in str(found.expiry_warning(found.expires))
     authority.add_client("c", days=0, renew=True)
     assert "expired at" in refused(files(path))
+
+
+def test_a_trusted_authority_that_expires_first(authority: Authority) -> None:
+    found = files(authority.add_client("c", days=2 * AUTHORITY_DAYS)).load()
+    assert found.roots_expire < found.expires
+    assert found.expiry_warning(found.roots_expire - datetime.timedelta(days=31)) is None
+    warning = str(found.expiry_warning(found.roots_expire - datetime.timedelta(days=3)))
+    assert warning.startswith("a trusted authority of ssl.truststore expires in 3 days")
 
 
 def test_a_replaced_file_has_another_signature(authority: Authority) -> None:

@@ -155,6 +155,18 @@ CLUSTER: Final = Page(
                     (Query("max by (voter) (streamlog_quorum_voter_lag_entries)", "voter {{voter}}"),),
                 ),
                 Chart(
+                    "Commits of the metadata",
+                    "From a change's arrival at the active controller to its commit by a majority of the voters.",
+                    "s",
+                    (
+                        Query(
+                            "histogram_quantile(0.99, "
+                            "sum by (le) (rate(streamlog_quorum_commit_duration_seconds_bucket[5m])))",
+                            "p99",
+                        ),
+                    ),
+                ),
+                Chart(
                     "Clocks",
                     "How far each node's wall clock is ahead of what most nodes agree on.",
                     "s",

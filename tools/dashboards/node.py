@@ -25,6 +25,13 @@ NODE: Final = Page(
                 ),
                 Number("Memory", "Resident set.", 'process_resident_memory_bytes{instance="$instance"}', "bytes"),
                 Number("Open files", "", 'process_open_fds{instance="$instance"}'),
+                Number(
+                    "Certificate",
+                    "Time until the first certificate of the node, or of its trusted authorities, expires.",
+                    'min(streamlog_certificate_expiry_timestamp_seconds{instance="$instance"}) - time()',
+                    "s",
+                    alarm_below=30 * 86400,
+                ),
             ),
         ),
         Section(

@@ -17,6 +17,7 @@ class QueuedBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._queued = 0
+        self.refused_count = 0
 
     @property
     def queued(self) -> int:
@@ -26,6 +27,7 @@ class QueuedBytes:
     def holding(self, size_bytes: int) -> Iterator[None]:
         """ThrottledError where they are too many. A request always fits while no other waits."""
         if self._queued and self._queued + size_bytes > self.limit:
+            self.refused_count += 1
             raise ThrottledError(
                 f"{self._queued} bytes of records wait to be appended, {self.limit} may (queued.max.request.bytes)",
                 field="queued.max.request.bytes",

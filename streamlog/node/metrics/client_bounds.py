@@ -17,6 +17,11 @@ def client_bound_families(bounds: ClientBounds) -> list[Family]:
             "As many may wait before requests are refused: queued.max.request.bytes.",
             single(queued.limit),
         ),
+        counter(
+            "streamlog_producers_throttled_total",
+            "Requests to append that were refused with THROTTLED because of that limit.",
+            single(queued.refused_count),
+        ),
         gauge(
             "streamlog_queued_response_bytes",
             "Bytes of responses that readers have not taken yet, with all copies.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import Role
 from streamlog.metadata.view import MetadataView
-from streamlog.metrics.families import Family, gauge, single
+from streamlog.metrics.families import Family, gauge, histogram, single
 from streamlog.model import BrokerId
 from streamlog.node.quorum_member import QuorumMember
 
@@ -16,6 +16,7 @@ def quorum_families(member: QuorumMember, view: MetadataView, me: BrokerId) -> l
     leadership = member.leadership()
     held = member.held()
     newest = max(held.values(), default=0)
+    latency_s = member.commit_latency_s()
     families = [
         gauge(
             "streamlog_quorum_leader_id",
@@ -34,6 +35,11 @@ def quorum_families(member: QuorumMember, view: MetadataView, me: BrokerId) -> l
             "Entries that a voter has not confirmed yet; known to the quorum's leader only.",
             [((str(voter),), newest - index) for voter, index in held.items()],
             ("voter",),
+        ),
+        histogram(
+            "streamlog_quorum_commit_duration_seconds",
+            "From a change's arrival at the active controller to its commit by a majority of the voters.",
+            [] if latency_s is None else single(latency_s),
         ),
         gauge(
             "streamlog_active_controller",

@@ -21,6 +21,7 @@ from streamlog.errors import (
     StreamlogError,
     ThrottledError,
 )
+from streamlog.metrics.histogram import Histogram
 from streamlog.raft.core.library import SUCCESS, Library, RaftRole
 from streamlog.raft.core.voter_set_history import VoterSetHistory
 from streamlog.raft.port import CLIENT_ID_BYTES_MAX, SEQUENCE_MAX, Applied
@@ -35,7 +36,7 @@ Answer: TypeAlias = Callable[[Applied | StreamlogError], None]
 class Proposal:
     """A library.Caller with its command, so the leader need not decode what it has encoded."""
 
-    __slots__ = ("_answer", "_proposals", "client_id", "command", "sequence")
+    __slots__ = ("_answer", "_began_s", "_proposals", "client_id", "command", "sequence")
 
     def __init__(self, proposals: Proposals, command: bytes, client_id: str, sequence: int, answer: Answer) -> None:
         self.command = command
@@ -43,10 +44,13 @@ class Proposal:
         self.sequence = sequence
         self._proposals = proposals
         self._answer = answer
+        self._began_s = proposals.now_s()
 
     def __call__(self, outcome: Any, reason: int, /) -> None:
         """The library passes the reason of a refusal; our own calls pass SUCCESS and the outcome."""
         self._proposals.settled(self)
+        if isinstance(outcome, Applied):
+            self._proposals.commit_latency_s.observe(self._proposals.now_s() - self._began_s)
         self._answer(outcome if reason == SUCCESS else NotControllerError(f"PySyncObj refused the command: {reason}"))
 
 
@@ -59,6 +63,7 @@ class Proposals:
         self._settings = settings
         self._count = 0  # pending callers, queued or in the log; <= proposals_max
         self._bytes = 0  # of their commands; <= proposals_bytes_max
+        self.commit_latency_s = Histogram()  # from a command's arrival to its commit and application here
 
     def submit(self, command: bytes, client_id: str, sequence: int, answer: Answer) -> None:
         """Queue a command. If it is refused at once, raises and does not call `answer`."""
@@ -76,6 +81,9 @@ class Proposals:
         self._bytes += len(command)
         proposal = Proposal(self, command, client_id, sequence, answer)
         self._raft.submit_entry(COMMAND + wire.encode_command(command, client_id, sequence), proposal)
+
+    def now_s(self) -> float:
+        return self._raft.now()
 
     def settled(self, proposal: Proposal) -> None:
         """It is answered."""

@@ -54,6 +54,7 @@ def test_queued_bytes_are_bounded_but_a_request_alone_fits() -> None:
         with pytest.raises(ThrottledError) as caught, queued.holding(1):
             pass
         assert caught.value.details["limit"] == 100
+        assert queued.refused_count == 1
     with queued.holding(60), queued.holding(40):
         assert queued.queued == 100
     assert queued.queued == 0
