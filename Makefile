@@ -14,11 +14,12 @@ NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml kernel/pyproject.toml kernel/streamlog_kernel.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamlog needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m compileall -q streamlog
+	$(BIN)/python tools/build_kernel.py
 	@touch $@
 
 setup: $(STAMP)  ## make the virtual environment and install everything in it
@@ -109,10 +110,8 @@ bench-count: $(STAMP)  ## calls of Python functions a record, beside the committ
 bench-peers: $(STAMP)  ## benchmarks with a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
 	$(BIN)/python -m bench.peers --output $(OUTPUT)
 
-kernel: $(STAMP)  ## the optional C code of busy nodes: its wheel in dist/, installed in .venv too (needs a C compiler)
-	rm -f dist/streamlog_kernel-*.whl
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./kernel
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/streamlog_kernel-*.whl
+kernel: $(STAMP)  ## build the C code of busy nodes again, which make setup installs where it finds a C compiler; its wheel in dist/
+	$(BIN)/python tools/build_kernel.py --required
 
 dist: $(STAMP)   ## wheel and sdist in dist/
 	rm -rf dist build/lib build/bdist.*
