@@ -22,7 +22,7 @@ import grpc
 
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
-from streamlog.client import AsyncProducer
+from streamlog.client import AsyncAdmin, AsyncProducer
 from streamlog.errors import StreamlogError
 from streamlog.ports.system import run as run_loop
 
@@ -142,11 +142,13 @@ async def _poll(addresses: Sequence[str], count: int) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     settings = batches_pb2.FetchSettings(wait_ms_max=_POLL_MS, bytes_min=_INT32_MAX)
-    parts = [batches_pb2.FetchPartition(topic=TOPIC, partition=index) for index in range(PARTITIONS)]
-    request: Any = batches_pb2.FetchRequest(settings=settings, partitions=parts).SerializeToString()
+    requests = [
+        (address, batches_pb2.FetchRequest(settings=settings, partitions=parts).SerializeToString())
+        for address, parts in (await _led(addresses)).items()
+    ]
     outcomes: dict[str, int] = {}
 
-    async def one(call: Any) -> None:
+    async def one(call: Any, request: Any) -> None:
         while not ended.is_set():
             try:
                 await call(request, timeout=60)
@@ -158,15 +160,28 @@ async def _poll(addresses: Sequence[str], count: int) -> None:
 
     calls: list[Any] = []
     for number in range(max(1, count // _POLLS_PER_CHANNEL)):
-        channel = grpc.aio.insecure_channel(addresses[number % len(addresses)], options=_OPTIONS)
-        calls.append(channel.unary_unary("/streamlog.v1.Batches/Fetch"))
-    tasks = [asyncio.ensure_future(one(calls[number % len(calls)])) for number in range(count)]
+        address, request = requests[number % len(requests)]
+        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        calls.append((channel.unary_unary("/streamlog.v1.Batches/Fetch"), request))
+    tasks = [asyncio.ensure_future(one(*calls[number % len(calls)])) for number in range(count)]
     await asyncio.sleep(3)
     _ready()
     await ended.wait()
     print(json.dumps(outcomes), flush=True)
     del tasks
     os._exit(0)
+
+
+async def _led(addresses: Sequence[str]) -> dict[str, list[batches_pb2.FetchPartition]]:
+    """By address the partitions that it leads: a poll of any other is answered at once, and does not wait."""
+    async with AsyncAdmin(bootstrap_servers=",".join(addresses)) as admin:
+        nodes = {node.node_id: f"{node.host}:{node.port}" for node in (await admin.describe_cluster()).nodes}
+        found: dict[str, list[batches_pb2.FetchPartition]] = {}
+        for one in (await admin.describe_topic(TOPIC)).partitions:
+            if one.leader is not None:
+                part = batches_pb2.FetchPartition(topic=TOPIC, partition=one.partition)
+                found.setdefault(nodes[one.leader], []).append(part)
+        return found
 
 
 def silent(addresses: Sequence[str], count: int) -> None:
