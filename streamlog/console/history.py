@@ -16,7 +16,9 @@ All calls block, and are made in one worker thread (`ClusterSampler`).
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -56,6 +58,9 @@ POINTS_MAX: Final = 2_200
 SIZE_BYTES_MAX: Final = 512 << 20
 """Of an SQLite file; above it the oldest tenth of the finest points is deleted."""
 
+NAME_MAX: Final = 600
+"""Characters of a series' name; PostgreSQL refuses more."""
+
 _METADATA: Final = MetaData()
 _SCHEMA: Final = Table("schema", _METADATA, Column("version", Integer, nullable=False))
 _SERIES: Final = Table(
@@ -63,7 +68,7 @@ _SERIES: Final = Table(
     _METADATA,
     Column("id", Integer, primary_key=True),
     Column("what", String(64), nullable=False),
-    Column("name", String(600), nullable=False),
+    Column("name", String(NAME_MAX), nullable=False),
     UniqueConstraint("what", "name"),
 )
 _POINTS: Final = Table(
@@ -163,7 +168,7 @@ class SampleHistory:
     def _id_of(self, connection: Connection, series: Series) -> int:
         number = self._ids.get(series)
         if number is None:
-            what, name = series
+            what, name = _stored(series)
             found = connection.execute(select(_SERIES.c.id).where(_SERIES.c.what == what, _SERIES.c.name == name))
             number = found.scalar()
             if number is None:
@@ -194,7 +199,15 @@ class SampleHistory:
         return [{"series": series, "tier": tier, "at": at_s, "value": value}]
 
     def read(self, series: Series, from_s: float, to_s: float) -> list[Point]:
-        """In order of time, from the finest tier that fits the span. A point's value is valid until the next one."""
+        """In order of time, from the finest tier that fits the span. A point's value is valid until the next one.
+        HistoryError where the database cannot be read.
+        """
+        try:
+            return self._read(series, from_s, to_s)
+        except DatabaseError as error:
+            raise HistoryError(f"The history cannot be read: {_reason(error)}") from None
+
+    def _read(self, series: Series, from_s: float, to_s: float) -> list[Point]:
         number, looked = self._number(series), self._number(SAMPLED)
         if number is None or looked is None:
             return []
@@ -229,9 +242,10 @@ class SampleHistory:
         return len(TIERS) - 1
 
     def _number(self, series: Series) -> int | None:
+        what, name = _stored(series)
         with self._engine.connect() as connection:
             return connection.execute(
-                select(_SERIES.c.id).where(_SERIES.c.what == series[0], _SERIES.c.name == series[1])
+                select(_SERIES.c.id).where(_SERIES.c.what == what, _SERIES.c.name == name)
             ).scalar()
 
     def clean(self, now_s: float) -> None:
@@ -263,6 +277,15 @@ class SampleHistory:
         return path.stat().st_size if path is not None and path.exists() else 0
 
 
+def _stored(series: Series) -> Series:
+    """A longer name, or one with a character that PostgreSQL refuses, is kept as its beginning and a digest."""
+    what, name = series
+    if len(name) <= NAME_MAX and "\0" not in name:
+        return series
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return what, f"{name[: NAME_MAX - 33]}~{digest}".replace("\0", "\ufffd")
+
+
 def _opened(url: str) -> Engine:
     engine = create_engine(url)
     if engine.dialect.name == "sqlite":
@@ -270,7 +293,7 @@ def _opened(url: str) -> Engine:
     try:
         with engine.begin() as connection:
             if engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("PRAGMA quick_check")
+                _check_file(connection)
             _METADATA.create_all(connection)
             version = connection.execute(select(_SCHEMA.c.version)).scalar()
             if version is None:
@@ -284,6 +307,13 @@ def _opened(url: str) -> Engine:
         engine.dispose()
         raise
     return engine
+
+
+def _check_file(connection: Connection) -> None:
+    """DatabaseError if the file is corrupt: SQLite reports some damage as an error, and some as rows."""
+    [found, *_] = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()
+    if found != "ok":
+        raise DatabaseError("PRAGMA quick_check", None, sqlite3.DatabaseError(str(found)))
 
 
 def _set_up_sqlite(connection: object, _record: object) -> None:

@@ -41,7 +41,7 @@ class ClusterSampler:
         self._cleaned_s = time.monotonic()
         self._learning: asyncio.Task[None] | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
-        self.history_problem = ""  # why the history cannot be written; empty: it can
+        self.history_problem = ""  # why the history cannot be used; empty: it can
 
     @property
     def latest(self) -> Sample | None:
@@ -107,9 +107,13 @@ class ClusterSampler:
             self.history_problem = str(error)
 
     async def history(self, series: Series, span_s: float) -> list[Point]:
-        """The last `span_s` seconds."""
+        """The last `span_s` seconds; none while the database cannot be read, which `history_problem` reports."""
         now_s = time.time()
-        return await self._off_loop(lambda: self._history.read(series, now_s - span_s, now_s))
+        try:
+            return await self._off_loop(lambda: self._history.read(series, now_s - span_s, now_s))
+        except HistoryError as error:
+            self.history_problem = str(error)
+            return []
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -93,6 +93,34 @@ def test_a_damaged_file_is_moved_aside(tmp_path: Path, content: bytes) -> None:
         assert opened(tmp_path).moved_aside.endswith("-1")
 
 
+@pytest.mark.parametrize("page", [2, 5, 9])
+def test_a_file_with_a_damaged_page_is_moved_aside(tmp_path: Path, page: int) -> None:
+    """SQLite opens such a file, and finds the damage only where it reads."""
+    history = opened(tmp_path)
+    for step in range(1000):
+        history.write(1000 + step * 10, {LAG: step, ("group.lag", "other"): step})
+    history.close()
+    path = tmp_path / "history.db"
+    content = bytearray(path.read_bytes())
+    assert len(content) > 10 * 4096
+    content[page * 4096 : page * 4096 + 200] = b"\xa5" * 200
+    path.write_bytes(content)
+    history = opened(tmp_path)
+    assert Path(history.moved_aside).read_bytes() == content
+    history.write(1000, {LAG: 5})
+    assert history.read(LAG, 1000, 2000) == [Point(1000, 5)]
+    history.close()
+    assert opened(tmp_path).moved_aside == ""
+
+
+@pytest.mark.parametrize("name", ["x" * 600, "x" * 5000, "a\0b"])
+def test_series_with_any_name_are_kept_apart(tmp_path: Path, name: str) -> None:
+    history = opened(tmp_path)
+    history.write(1000, {("group.lag", name): 5, ("group.lag", f"{name}2"): 6})
+    assert history.read(("group.lag", name), 1000, 1010) == [Point(1000, 5)]
+    assert history.read(("group.lag", f"{name}2"), 1000, 1010) == [Point(1000, 6)]
+
+
 def test_a_newer_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SCHEMA_VERSION", 99)
     opened(tmp_path).close()
