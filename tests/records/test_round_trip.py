@@ -26,6 +26,7 @@ from streamlog.records import (
     read_header,
 )
 from streamlog.records.columns.columnar import columns_of
+from streamlog.records.decode import iter_rows
 from streamlog.records.encode import encode_record
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records
@@ -58,6 +59,7 @@ def test_every_way_reads_what_was_written(batch: Columns) -> None:
     assert read_records(raw, header) == expected
     assert decode_batch(encoded) == expected
     assert list(iter_fields(encoded)) == expected
+    assert list(iter_rows(("t", 3), encoded)) == [("t", 3, *record) for record in expected]
     assert list(iter_batches(encoded * 2, 0, 2 * len(encoded))) == expected * 2
 
     by_column = decode_columns(encoded)
@@ -96,6 +98,7 @@ def test_batches_long_enough_for_offset_deltas_of_three_bytes(shape: str, count:
             encode_record(index, 0, key, value) for index, (key, value) in enumerate(zip(key_of, values, strict=True))
         )
         got = list(iter_fields(encoded))
+        assert list(iter_rows(("t",), encoded)) == [("t", *fields) for fields in got]
         assert [fields[3] for fields in got] == values
         assert [fields[2] for fields in got] == key_of
         assert [fields[0] for fields in got] == list(range(count))

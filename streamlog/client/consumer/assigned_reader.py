@@ -6,7 +6,8 @@ The position is the offset of the next record to be returned; records are prefet
 Nothing here waits for records: the consumer waits (`async_consumer`), and settles its group before it takes any.
 
 In flight are the records returned since the last poll began (or the record that a loop is at): a consumer that polls
-again has processed them. They are tracked for automatic commits, which commit up to the first record in flight.
+again has processed them. They are tracked for automatic commits, which commit up to the first record in flight: a poll,
+and a loop for each batch, notes once for a partition where that is found.
 
 States: not started -> open (`open`, then `run_in_background`) -> closed. Owned by one event loop, used by one task at a
 time; nothing is durable.
@@ -16,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Any, Final, TypeAlias
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeAlias
 
 from streamlog.client import settings as client_config
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
@@ -40,11 +41,23 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.model import NO_OFFSET, IsolationLevel, LeaderEpoch, Offset, TopicPartition
-from streamlog.records.decode import Fields
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
-_new_record: Final = tuple.__new__
+
+class InFlight(NamedTuple):
+    """The first record in flight of a partition."""
+
+    offset: Offset
+    epoch: LeaderEpoch | None  # of the record before it
+    loop: PartitionReader | None = None  # where a loop reads from that offset on: what its last record has left behind
+
+    def place(self) -> tuple[Offset, LeaderEpoch | None]:
+        """Of the first record that is not processed, and the leader epoch of the record before it."""
+        at = None if self.loop is None else self.loop.looped
+        if self.loop is None or at is None or at.offset == self.offset:
+            return self.offset, self.epoch
+        return at.offset, self.loop.epoch
 
 
 class AssignedReader:
@@ -55,8 +68,7 @@ class AssignedReader:
         self.corrupt = corrupt
         self.tracks_in_flight = False
         self.interrupted = False  # the group has something to settle: a loop over a batch stops before its next record
-        # For each partition the first record in flight, and the leader epoch of the record before it.
-        self.in_flight: dict[TopicPartition, tuple[Offset, LeaderEpoch | None]] = {}
+        self.in_flight: dict[TopicPartition, InFlight] = {}
         self._given_ports = ports
         self._own_ports: RealPorts | None = None
         self._state = "not started"
@@ -200,7 +212,7 @@ class AssignedReader:
                 self.fetcher.move(reader, offset)
         self.in_flight.clear()
         if at is not None:
-            self.in_flight[as_partition((at.topic, at.partition))] = at.offset, None
+            self.in_flight[as_partition((at.topic, at.partition))] = InFlight(at.offset, None)
 
     # Taking what is ready.
 
@@ -212,14 +224,13 @@ class AssignedReader:
             reader = next(iter(fetcher.ready))
             self._track(reader)
             try:
-                fields = self.fields(reader)
+                ready = self.records(reader)
             except StreamlogError:
                 if records:
                     return records  # the next poll raises it
                 raise
-            head = (reader.partition.topic, int(reader.partition.partition))
             left = count - len(records)
-            some = [_new_record(ConsumerRecord, head + each) for each in islice(fields, left)]
+            some = list(islice(ready, left))
             if len(some) < left or some[-1].offset + 1 == reader.batches[0].next_offset:
                 self.finish(reader)
             else:
@@ -227,12 +238,26 @@ class AssignedReader:
             records += some
         return records
 
+    def begin_loop(self) -> tuple[PartitionReader, Iterator[ConsumerRecord]]:
+        """The records of the first batch that is ready, for a loop: it stores each as the reader's `looped`. Something
+        is ready. CorruptBatchError.
+        """
+        reader = next(iter(self.fetcher.ready))
+        epoch = reader.epoch
+        records = self.records(reader)
+        first = next(records, None)
+        if first is None:
+            return reader, records
+        if self.tracks_in_flight:
+            self.in_flight[reader.partition] = InFlight(first.offset, epoch, reader)
+        return reader, chain((first,), records)
+
     def take_batch(self) -> ConsumerBatch | None:
         """The first batch that is ready, or what is left of it; None: nothing of it is left. Something is ready."""
         reader = next(iter(self.fetcher.ready))
         self._track(reader)
         batch = reader.batches[0]
-        if reader.fields is not None and reader.position is not None:
+        if reader.records is not None and reader.position is not None:
             batch = batch.from_offset(reader.position)
         self.finish(reader)
         return batch if batch.next_offset > batch.first_offset else None
@@ -243,18 +268,18 @@ class AssignedReader:
             if reader.error is not None:
                 raise reader.error.restored(reader.error.message, reader.error.details)
 
-    def fields(self, reader: PartitionReader) -> Iterator[Fields]:
+    def records(self, reader: PartitionReader) -> Iterator[ConsumerRecord]:
         """The records of its first batch, from the position on. A batch that cannot be decoded becomes the error of the
         partition.
         """
-        if reader.fields is None:
+        if reader.records is None:
             try:
-                reader.fields = reader.batches[0].fields()
+                reader.records = reader.batches[0].consumer_records()
                 reader.epoch = reader.batches[0].header.leader_epoch  # of the record before the position, from now on
             except StreamlogError as error:
                 self.fetcher.fail(reader, error)
                 raise
-        return reader.fields
+        return reader.records
 
     def finish(self, reader: PartitionReader) -> None:
         """Its first batch has been returned; the next batch is another partition's."""
@@ -266,7 +291,7 @@ class AssignedReader:
 
     def _track(self, reader: PartitionReader) -> None:
         if self.tracks_in_flight and reader.position is not None:
-            self.in_flight.setdefault(reader.partition, (reader.position, reader.epoch))
+            self.in_flight.setdefault(reader.partition, InFlight(reader.position, reader.epoch))
 
 
 async def _run(works: Iterable[Work]) -> None:

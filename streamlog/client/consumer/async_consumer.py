@@ -58,8 +58,6 @@ from streamlog.model import NO_OFFSET, Offset, TopicPartition
 CLOSE_S: Final = 30.0
 """Kafka's bound on the last commit and the leave."""
 
-_new_record: Final = tuple.__new__
-
 
 class AsyncConsumer:
     """Settings by Kafka's names: `max_poll_records=100`, or `{"max.poll.records": 100}`. InvalidConfigError names
@@ -77,6 +75,8 @@ class AsyncConsumer:
         self._max_poll_records = loaded[consuming.MAX_POLL_RECORDS]
         self._polls = 0  # how often the user has polled
         self._polling = False  # a poll is waiting
+        self._looping: PartitionReader | None = None  # what a loop reads
+        self._looped: ConsumerRecord | None = None  # what it was at when its progress was last noticed
 
     # Lifecycle.
 
@@ -91,6 +91,11 @@ class AsyncConsumer:
         return self
 
     def _activity(self) -> tuple[int, bool]:
+        """A loop polls with each record; that is noticed here, not by the loop."""
+        looped = None if self._looping is None else self._looping.looped
+        if looped is not self._looped:
+            self._looped = looped
+            self._polls += 1
         return self._polls, self._polling
 
     async def __aenter__(self) -> Self:
@@ -293,21 +298,14 @@ class AsyncConsumer:
 
     async def _records(self) -> AsyncIterator[ConsumerRecord]:
         source = self._reader
-        in_flight = source.in_flight
         while True:
             await self._wait_until_ready(None)
-            reader = next(iter(self._fetcher.ready))
-            head = (reader.partition.topic, int(reader.partition.partition))
-            epoch, tracks = reader.epoch, source.tracks_in_flight
-            fields, generation = source.fields(reader), reader.generation
-            for each in fields:
-                if tracks:
-                    in_flight[reader.partition] = Offset(each[0]), epoch
-                    self._polls += 1
-                    epoch = reader.epoch
-                reader.position = Offset(each[0] + 1)
-                yield _new_record(ConsumerRecord, head + each)
-                if reader.generation != generation or reader.fields is not fields or source.interrupted:
+            reader, records = source.begin_loop()
+            self._looping, left, generation = reader, reader.records, reader.generation
+            for record in records:
+                reader.looped = record
+                yield record
+                if reader.generation != generation or reader.records is not left or source.interrupted:
                     break  # sought, paused or revoked meanwhile, or about to be revoked
             else:
                 source.finish(reader)

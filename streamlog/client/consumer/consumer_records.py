@@ -7,8 +7,9 @@ batch of a fetch may begin before the offset that was requested.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import dropwhile
-from typing import NamedTuple, TypeVar
+from functools import partial
+from itertools import dropwhile, repeat
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -27,7 +28,10 @@ from streamlog.records import (
 )
 from streamlog.records.columns.columnar import columns_of
 from streamlog.records.columns.lazy_numpy import np
-from streamlog.records.decode import Fields
+from streamlog.records.decode import Fields, iter_rows
+
+_new: Final = tuple.__new__
+"""Without a named tuple's own constructor, which is a Python function: `map` calls this one inside the interpreter."""
 
 T = TypeVar("T")
 
@@ -109,7 +113,19 @@ class ConsumerBatch:
 
     def records(self) -> list[Record]:
         """As `fields`."""
-        return list(map(Record._make, self.fields()))
+        return list(map(_new, repeat(Record), self.fields()))
+
+    def consumer_records(self) -> Iterator[ConsumerRecord]:
+        """As `fields`. Each is created when it is taken, which is faster than a list of them: for one that is freed
+        before the next is taken, the interpreter uses the same memory again, and its garbage collector sees one.
+        """
+        rows = self._checked(partial(iter_rows, (self.topic, int(self.partition))))
+        if rows is None:
+            return iter(())
+        found: Iterator[ConsumerRecord] = map(_new, repeat(ConsumerRecord), rows)
+        if self.header.base_offset >= self._first:
+            return found
+        return dropwhile(lambda each: each.offset < self._first, found)
 
     def columns(self) -> RecordColumns:
         """By the column, for Arrow and numpy. As `fields`."""

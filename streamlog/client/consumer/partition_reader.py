@@ -4,6 +4,9 @@
 
     position <= first offset of `batches` ... <= fetch_offset      (position: next to return; fetch_offset: to fetch)
 
+While a loop is at one of its records (`looped`), the position follows from it: a loop stores a reference for each
+record, and nothing is computed before the position is read.
+
 Each offset is kept with the leader epoch of the record before it, by which the leader detects that its log has diverged
 (`log_truncation`).
 
@@ -19,14 +22,13 @@ from typing import Protocol
 
 from streamlog.client.connection.metadata import Leader
 from streamlog.client.consumer.aborted import AbortedTransactions
-from streamlog.client.consumer.consumer_records import ConsumerBatch
+from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
 from streamlog.client.consumer.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
 from streamlog.client.consumer.offset_finder import OffsetSpec
 from streamlog.errors import CorruptBatchError, CorruptMessageError, StreamlogError
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, check_crc, scan_headers
-from streamlog.records.decode import Fields
 
 
 class ReaderLink(Protocol):
@@ -49,12 +51,13 @@ class PartitionReader:
         self.partition = partition
         self.start: OffsetSpec | None = None  # while it is being located
         self.end: Offset | None = None  # one past the last one wanted; None: no end
-        self.position: Offset | None = None  # None: not located yet
+        self.looped: ConsumerRecord | None = None  # what a loop returned last; None: set since
+        self._position: Offset | None = None
         self.epoch: LeaderEpoch | None = None  # of the record before the position; None: not known
         self.fetch_offset = NO_OFFSET
         self.fetch_epoch: LeaderEpoch | None = None
         self.batches: deque[ConsumerBatch] = deque()
-        self.fields: Iterator[Fields] | None = None  # of batches[0], where part of it was returned
+        self.records: Iterator[ConsumerRecord] | None = None  # of batches[0], where part of it was returned
         self.buffered_bytes = 0
         self.paused = False
         self.held = False  # it is being revoked, and no longer read
@@ -70,6 +73,16 @@ class PartitionReader:
         self.last_stable_offset = NO_OFFSET
         self.log_start = NO_OFFSET
         self._aborted = AbortedTransactions()
+
+    @property
+    def position(self) -> Offset | None:
+        """Of the next record to return; None: not located yet."""
+        looped = self.looped
+        return self._position if looped is None else Offset(looped.offset + 1)
+
+    @position.setter
+    def position(self, position: Offset | None) -> None:
+        self._position, self.looped = position, None
 
     @property
     def wants_data(self) -> bool:
@@ -104,7 +117,7 @@ class PartitionReader:
         self.position, self.epoch = offset, epoch
         self.fetch_offset, self.fetch_epoch = NO_OFFSET if offset is None else offset, epoch
         self.batches.clear()
-        self.fields = None
+        self.records = None
         self.buffered_bytes = 0
         self.error = None
         self.generation += 1
@@ -168,7 +181,7 @@ class PartitionReader:
     def finish(self) -> int:
         """Remove the first batch, which has been returned; its bytes."""
         batch = self.batches.popleft()
-        self.fields = None
+        self.records = None
         self.epoch = batch.header.leader_epoch
         self.position = batch.next_offset if self.batches else self.fetch_offset
         if not self.batches:

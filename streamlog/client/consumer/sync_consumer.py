@@ -9,14 +9,18 @@ A thin layer: AsyncConsumer does the work on a thread of its own, so heartbeats 
 loop over the consumer takes max.poll.records at a time; those that it has taken and not returned yet are kept here,
 count as not read, and are the next that `poll` returns. Listeners are called in the thread that polls.
 
+The loop runs inside the interpreter, over the iterator of the list that was taken (`_Taken`): which record it is at
+follows from how many the iterator has left.
+
 One thread at a time.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from operator import length_hint
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,6 +34,38 @@ from streamlog.client.settings import merged
 from streamlog.model import Offset, TopicPartition
 
 
+class _Taken:
+    """Records that were taken for a loop, and which of them it has returned."""
+
+    def __init__(self, records: list[ConsumerRecord]) -> None:
+        self._records = records
+        self.left = iter(records)
+        self._polled = len(records)  # how many were left when a poll returned the last one
+
+    @property
+    def ahead(self) -> list[ConsumerRecord]:
+        """Those not returned yet."""
+        left = length_hint(self.left)
+        return self._records[-left:] if left else []
+
+    @property
+    def at(self) -> ConsumerRecord | None:
+        """What the loop is at; None: it has not begun, or a poll came after it."""
+        left = length_hint(self.left)
+        return None if left == self._polled else self._records[-left - 1]
+
+    def poll(self, count: int | None) -> list[ConsumerRecord]:
+        some = list(islice(self.left, None if count is None else max(0, count)))
+        self._polled = length_hint(self.left)
+        return some
+
+    def give_back(self) -> None:
+        """Leave out those ahead, also for the loop."""
+        at = self.at
+        self._records[:] = () if at is None else (at,)
+        self._polled = 0 if at is None else 1
+
+
 class Consumer:
     """Settings as for AsyncConsumer. Open as soon as it is made; `close` it, or use `with`."""
 
@@ -40,8 +76,7 @@ class Consumer:
         self._client = AsyncConsumer(merged(config, settings))
         self._thread = thread or LoopThread("streamlog-consumer")
         self._thread.call(self._client.start())
-        self._ahead: deque[ConsumerRecord] = deque()  # taken for a loop, not returned yet
-        self._at: ConsumerRecord | None = None  # what a loop is at
+        self._taken = _Taken([])
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +130,7 @@ class Consumer:
     def position(self, partition: Partition, *, timeout_s: float | None = None) -> Offset:
         """As of AsyncConsumer."""
         wanted = as_partition(partition)
-        for record in self._ahead:
+        for record in self._taken.ahead:
             if (record.topic, record.partition) == (wanted.topic, wanted.partition):
                 return record.offset
         return self._thread.call(self._client.position(partition, timeout_s=timeout_s))
@@ -167,8 +202,8 @@ class Consumer:
         return self._thread.begin(self._commit(offsets, None))
 
     def _commit(self, offsets: ToCommit | ConsumerRecord | None, timeout_s: float | None) -> Coroutine[Any, Any, None]:
-        if offsets is None and self._ahead:
-            return self._client._commit_before(self._firsts(), timeout_s)
+        if offsets is None and (firsts := self._firsts()):
+            return self._client._commit_before(firsts, timeout_s)
         return self._client.commit(offsets, timeout_s=timeout_s)
 
     committed = blocking(AsyncConsumer.committed)
@@ -182,46 +217,48 @@ class Consumer:
     def _firsts(self) -> dict[TopicPartition, Offset]:
         """The first record of each partition that was taken and not returned yet."""
         firsts: dict[TopicPartition, Offset] = {}
-        for record in self._ahead:
+        for record in self._taken.ahead:
             firsts.setdefault(as_partition((record.topic, record.partition)), record.offset)
         return firsts
 
     def _give_back(self) -> None:
         """Records that were taken for a loop are to be read again."""
-        if self._ahead or self._at is not None:
-            self._thread.run(self._client._hand_back, self._firsts(), self._at)
-            self._ahead.clear()
+        firsts, at = self._firsts(), self._taken.at
+        if firsts or at is not None:
+            self._thread.run(self._client._hand_back, firsts, at)
+            self._taken.give_back()
 
     # Reading.
 
     def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
         """As of AsyncConsumer."""
-        self._at = None
-        if self._ahead:
-            count = len(self._ahead) if max_records is None else min(max_records, len(self._ahead))
-            return [self._ahead.popleft() for _ in range(count)]
+        if self._taken.ahead:
+            return self._taken.poll(max_records)
+        self._taken = _Taken([])
         return self._thread.call_in_front(self._client.poll(max_records, timeout_s=timeout_s))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """All records, without end."""
+        return chain.from_iterable(self._lists())
+
+    def _lists(self) -> Iterator[Iterator[ConsumerRecord]]:
+        self._taken.poll(0)
         while True:
-            self._at = None
-            if not self._ahead:
-                self._ahead.extend(self._thread.call_in_front(self._client.poll(timeout_s=None)))
-            while self._ahead:
-                self._at = self._ahead.popleft()
-                yield self._at
+            if not self._taken.ahead:
+                self._taken = _Taken([])
+                self._taken = _Taken(self._thread.call_in_front(self._client.poll(timeout_s=None)))
+            yield self._taken.left
 
     def poll_batch(self, *, timeout_s: float | None = 0.0) -> ConsumerBatch | None:
         """As of AsyncConsumer."""
         self._give_back()
-        self._at = None
+        self._taken = _Taken([])
         return self._thread.call_in_front(self._client.poll_batch(timeout_s=timeout_s))
 
     def poll_batches(self, ends: Mapping[Partition, int], *, bytes_max: int, timeout_s: float) -> list[ConsumerBatch]:
         """As of AsyncConsumer."""
         self._give_back()
-        self._at = None
+        self._taken = _Taken([])
         return self._thread.call_in_front(self._client.poll_batches(ends, bytes_max=bytes_max, timeout_s=timeout_s))
 
     def batches(self) -> Iterator[ConsumerBatch]:

@@ -301,7 +301,8 @@ class ConsumerGroup:
                 continue
             at: tuple[Offset, LeaderEpoch | None] = reader.position, reader.epoch
             if processed:
-                at = self._reader.in_flight.get(partition, at)
+                in_flight = self._reader.in_flight.get(partition)
+                at = at if in_flight is None else in_flight.place()
             found[partition] = OffsetAndMetadata(*at)
         return found
 
