@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamlog.config.client_settings import ADMIN, COMMON, CONSUMER, PRODUCER
+from streamlog.config.client_settings import ADMIN, COMMON, CONSUMER, PRODUCER, TRACING
 from streamlog.config.node_settings import NODE
 from streamlog.config.print_config import default_text, type_text
 from streamlog.config.setting import Section, Setting
@@ -41,7 +41,7 @@ def page() -> str:
     parts.append(_topics())
     parts.append("## Clients\n")
     producing, consuming, administering = (table.sections[1] for table in (PRODUCER, CONSUMER, ADMIN))
-    parts += [_section(part, changes=False) for part in (COMMON, producing, consuming, administering, TLS)]
+    parts += [_section(part, changes=False) for part in (COMMON, producing, consuming, administering, TLS, TRACING)]
     return "\n".join(parts)
 
 

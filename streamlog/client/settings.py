@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from streamlog.client.connection.backoff import Backoff
 from streamlog.config import Config, Loaded, client_settings
+from streamlog.errors import InvalidConfigError
 from streamlog.ports import Random
 
 
@@ -45,3 +48,16 @@ def backoff(config: Config, random: Random) -> Backoff:
         first_s=config[client_settings.RETRY_BACKOFF_MS] / 1000,
         longest_s=config[client_settings.RETRY_BACKOFF_MAX_MS] / 1000,
     )
+
+
+def tracing(module: str) -> Any:
+    """A module of `streamlog.client.tracing`, loaded where tracing.enable=true alone. InvalidConfigError."""
+    try:
+        return importlib.import_module(f"streamlog.client.tracing.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "opentelemetry":
+            raise
+        raise InvalidConfigError(
+            "tracing.enable=true needs OpenTelemetry, which is not installed: pip install 'streamlog[otel]'",
+            field="tracing.enable",
+        ) from None

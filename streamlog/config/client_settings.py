@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.config import consumer_settings
 from streamlog.config.addresses import Address, AddressKind, Protocol
-from streamlog.config.kinds import ListOf, OneOf, Text, duration_ms
+from streamlog.config.kinds import Boolean, ListOf, OneOf, Text, duration_ms
 from streamlog.config.producer_settings import PRODUCING
 from streamlog.config.setting import Section, Setting, Table, section
 from streamlog.config.tls_settings import TLS
@@ -48,13 +48,19 @@ SECURITY_PROTOCOL: Final = Setting(
 BEARER_TOKEN: Final[Setting[str | None]] = Setting(
     "bearer.token", Text(secret=True), None, sensitive=True, ours=True,
     doc="The token that authenticates this client; sent over TLS only.")
-# fmt: on
 
 COMMON: Final = section("All clients", globals())
 
+TRACING_ENABLE: Final = Setting(
+    "tracing.enable", Boolean(), False, ours=True,
+    doc="Whether producers and consumers make OpenTelemetry spans, and put their context into headers of records; "
+    "needs streamlog[otel].")
+# fmt: on
 
-PRODUCER: Final = Table("producer", [COMMON, PRODUCING, TLS])
-CONSUMER: Final = Table("consumer", [COMMON, consumer_settings.CONSUMING, TLS])
+TRACING: Final = Section("Tracing", (TRACING_ENABLE,))
+
+PRODUCER: Final = Table("producer", [COMMON, PRODUCING, TLS, TRACING])
+CONSUMER: Final = Table("consumer", [COMMON, consumer_settings.CONSUMING, TLS, TRACING])
 ADMIN: Final = Table(
     "admin client", [COMMON, Section("Administration", (consumer_settings.DEFAULT_API_TIMEOUT_MS,)), TLS]
 )

@@ -52,7 +52,7 @@ ALLOWED = {
         "groups",
         "transactions",
     },
-    "client": {"tls", "model", "errors", "ports", "config", "records", "api"},
+    "client": {"tls", "model", "errors", "release", "ports", "config", "records", "api"},
     "services": {
         "model",
         "metrics",
@@ -135,5 +135,10 @@ NODE_CODE = {
     "broker",
 }
 
-# The synchronous face of the client has a thread of its own, and may see the world.
-FRONTS = {"client/connection/sync_loop.py", "client/connection/unclosed.py", "client/producer/sync_producer.py"}
+# The synchronous face of the client has a thread of its own, and may see the world; spans have the system's time.
+FRONTS = {
+    "client/connection/sync_loop.py",
+    "client/connection/unclosed.py",
+    "client/producer/sync_producer.py",
+    "client/tracing/polling.py",
+}

@@ -9,7 +9,7 @@ Owned by one client; nothing here is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamlog.api.calls import Message, Response, UnaryCall
@@ -68,9 +68,17 @@ class Connections:
         self._turn += 1
         return known[self._turn % len(known)]
 
-    async def ask(self, call: UnaryCall[Response], request: Message, *, address: str, timeout_s: float) -> Response:
+    async def ask(
+        self,
+        call: UnaryCall[Response],
+        request: Message,
+        *,
+        address: str,
+        timeout_s: float,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Response:
         """Call one node. StreamlogError."""
-        return await call(self.channel(address), request, timeout_s=timeout_s)
+        return await call(self.channel(address), request, timeout_s=timeout_s, metadata=metadata)
 
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
         """Call one node after the other until one answers, with a response or with an error.

@@ -8,7 +8,7 @@ COORDINATOR_LOAD_IN_PROGRESS: the address is right; the call is retried there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from streamlog.api.calls import Message, UnaryCall, unary
@@ -87,7 +87,12 @@ class Coordinator:
         return False
 
     async def ask(
-        self, call: UnaryCall[Response], make_request: Callable[[], Message], *, timeout_s: float
+        self,
+        call: UnaryCall[Response],
+        make_request: Callable[[], Message],
+        *,
+        timeout_s: float,
+        metadata: Mapping[str, str] | None = None,
     ) -> Response:
         """Call the coordinator, with retries. `make_request`: called for each attempt, since a member's epoch may rise
         meanwhile. The request may be carried out twice. RequestTimedOutError, and errors that are not retriable.
@@ -100,7 +105,7 @@ class Coordinator:
                 address = await self.find(timeout_s=left_s)
                 left_s = max(0.001, deadline - self._clock.monotonic())
                 return await self._connections.ask(
-                    call, make_request(), address=address, timeout_s=min(left_s, self._attempt_s)
+                    call, make_request(), address=address, timeout_s=min(left_s, self._attempt_s), metadata=metadata
                 )
             except StreamlogError as error:
                 left_s = deadline - self._clock.monotonic()

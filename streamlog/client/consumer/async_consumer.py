@@ -36,6 +36,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Final, Self
 
@@ -52,6 +53,7 @@ from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.client.groups.rebalancing import Listener, Listeners
 from streamlog.config import consumer_settings as consuming
 from streamlog.config import load_consumer
+from streamlog.config.client_settings import TRACING_ENABLE
 from streamlog.errors import InvalidConfigError, RequestTimedOutError
 from streamlog.model import NO_OFFSET, Offset, TopicPartition
 
@@ -77,6 +79,11 @@ class AsyncConsumer:
         self._polling = False  # a poll is waiting
         self._looping: PartitionReader | None = None  # what a loop reads
         self._looped: ConsumerRecord | None = None  # what it was at when its progress was last noticed
+        self._spans = client_config.tracing("polling").PollSpans(loaded) if loaded[TRACING_ENABLE] else None
+        if self._spans is not None:
+            self.poll = self._spans.poll(self.poll)  # type: ignore[method-assign]
+            self.poll_batch = self._spans.poll_batch(self.poll_batch)  # type: ignore[method-assign]
+            self._records = self._spans.records(self._records)  # type: ignore[method-assign]
 
     # Lifecycle.
 
@@ -87,7 +94,10 @@ class AsyncConsumer:
         self._fetcher, self._loop = reader.fetcher, reader.loop
         if group_id is not None:
             self._group = ConsumerGroup(group_id, reader, activity=self._activity)
-        reader.run_in_background(() if self._group is None else self._group.work())
+        if self._spans is not None and self._group is not None:
+            self._group.trace_commits(self._spans.commit)
+        with nullcontext() if self._spans is None else self._spans.detached():
+            reader.run_in_background(() if self._group is None else self._group.work())
         return self
 
     def _activity(self) -> tuple[int, bool]:

@@ -41,6 +41,7 @@ _UNKNOWN_TOPIC_RETRY_S: Final = 1.0
 
 # An offset, with its metadata; or only the offset.
 ToCommit: TypeAlias = Mapping[Partition, OffsetAndMetadata | int]
+Commit: TypeAlias = Callable[..., Coroutine[Any, Any, dict[TopicPartition, StreamlogError]]]
 BeforeRevoke: TypeAlias = Callable[[Iterable[TopicPartition]], Coroutine[Any, Any, None]]
 
 
@@ -215,6 +216,10 @@ class ConsumerGroup:
                 self._fetcher.fail(reader, no_offset(self.name, one))
 
     # Commits.
+
+    def trace_commits(self, traced: Callable[[Commit], Commit]) -> None:
+        """All of them, automatic ones too, from now on."""
+        self._offsets.commit = traced(self._offsets.commit)  # type: ignore[method-assign]
 
     async def commit(self, offsets: ToCommit | ConsumerRecord | None, timeout_s: float | None = None) -> None:
         """As AsyncConsumer.commit."""

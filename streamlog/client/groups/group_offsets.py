@@ -51,17 +51,22 @@ class GroupOffsets:
         self._turn = asyncio.Lock()
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_s: float
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout_s: float,
+        metadata: Mapping[str, str] | None = None,
     ) -> dict[TopicPartition, StreamlogError]:
-        """Returns the partitions that were refused; the others are committed. Raises what refuses all of them:
-        UnknownMemberIdError, IllegalGenerationError, GroupNotEmptyError; RequestTimedOutError.
+        """`metadata`: of the calls. Returns the partitions that were refused; the others are committed. Raises what
+        refuses all of them: UnknownMemberIdError, IllegalGenerationError, GroupNotEmptyError; RequestTimedOutError.
         """
         refused: dict[TopicPartition, StreamlogError] = {}
         who = self._committer()
         async with self._turn:
             wanted = list(offsets.items())
             for at in range(0, len(wanted), _PARTITIONS_PER_REQUEST):
-                refused |= await self._commit(wanted[at : at + _PARTITIONS_PER_REQUEST], who, timeout_s)
+                some = wanted[at : at + _PARTITIONS_PER_REQUEST]
+                refused |= await self._commit(some, who, timeout_s, metadata)
         return refused
 
     async def _commit(
@@ -69,13 +74,14 @@ class GroupOffsets:
         offsets: list[tuple[TopicPartition, OffsetAndMetadata]],
         who: Callable[[], pb.GroupMember | None],
         timeout_s: float,
+        metadata: Mapping[str, str] | None,
     ) -> dict[TopicPartition, StreamlogError]:
         rows = [to_commit(partition, at) for partition, at in offsets]
 
         def request() -> pb.CommitOffsetsRequest:
             return pb.CommitOffsetsRequest(group=self._coordinator.group, member=who(), offsets=rows)
 
-        response = await self._coordinator.ask(COMMIT, request, timeout_s=timeout_s)
+        response = await self._coordinator.ask(COMMIT, request, timeout_s=timeout_s, metadata=metadata)
         return {
             partition: from_message(result.error)
             for (partition, _), result in zip(offsets, response.results, strict=False)

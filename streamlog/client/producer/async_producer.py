@@ -121,6 +121,14 @@ class AsyncProducer(TransactionCommands):
         self._closing = False
         self._closed = False
         self._crash: BaseException | None = None
+        if self._config[client_settings.TRACING_ENABLE]:
+            self._trace()
+
+    def _trace(self) -> None:
+        """InvalidConfigError where OpenTelemetry is not installed."""
+        spans = client_config.tracing("sending").SendSpans(self._config)
+        self.send = spans.send(self.send)  # type: ignore[method-assign]
+        self.send_many = spans.send_many(self.send_many)  # type: ignore[method-assign]
 
     # Lifecycle.
 
@@ -373,12 +381,14 @@ class AsyncProducer(TransactionCommands):
         values: Sequence[bytes | None],
         *,
         keys: Sequence[bytes | None] | None = None,
+        headers: GivenHeaders = _NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> ManyFuture:
         """Send many records; waits while the buffer is full, max.block.ms at most. `await` what it returns for the
-        offsets. Errors as `send`; RequestTimedOutError.
+        offsets. `headers`: of each record. Errors as `send`; RequestTimedOutError.
         """
+        headers = checked_headers(headers) if headers else _NO_HEADERS
         if keys is not None and len(keys) != len(values):
             raise InvalidRequestError(f"{len(keys)} keys for {len(values)} values: give as many", field="keys")
         check_types(values, keys)
@@ -398,16 +408,21 @@ class AsyncProducer(TransactionCommands):
             else:
                 columns = [Columns(partition, some_values, some_keys)]
             for one in columns:
-                await self._extend(table, one, timestamp_ms, parts)
+                await self._extend(table, one, headers, timestamp_ms, parts)
             await asyncio.sleep(0)
         return ManyFuture(parts)
 
     async def _extend(
-        self, table: TopicTable, columns: Columns, timestamp_ms: int | None, parts: list[tuple[ProducerBatch, int, int]]
+        self,
+        table: TopicTable,
+        columns: Columns,
+        headers: Headers,
+        timestamp_ms: int | None,
+        parts: list[tuple[ProducerBatch, int, int]],
     ) -> None:
         """Add the records to one partition, or to the sticky ones, a batch at a time."""
         partition, values, keys = columns
-        sizes = Sizes(columns)
+        sizes = Sizes(columns, len(encode_headers(headers)) if headers else 0)
         at = 0
         while at < len(values):
             size = HEADER_SIZE + sizes.between(at, at + 1)
@@ -426,8 +441,8 @@ class AsyncProducer(TransactionCommands):
                 batch.values += values[at:stop]
                 if keys is not None or batch.keys is not None:
                     batch.add_keys(index, [None] * (stop - at) if keys is None else keys[at:stop])
-                if batch.headers is not None:
-                    batch.headers += [()] * (stop - at)
+                if headers or batch.headers is not None:
+                    batch.add_same_headers(index, headers, stop - at)
             parts.append((batch, index, index + stop - at))
             at = stop
 
@@ -558,7 +573,9 @@ class AsyncProducer(TransactionCommands):
             self._routing = False
 
     def _send_routed(self, topic: str, one: PendingSend) -> RecordFuture:
-        return self.send(
+        # Not `self.send`: a traced one has made the record's span already.
+        return AsyncProducer.send(
+            self,
             topic,
             one.value,
             key=one.key,

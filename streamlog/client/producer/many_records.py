@@ -56,8 +56,10 @@ def check_types(values: Sequence[bytes | None], keys: Sequence[bytes | None] | N
 class Sizes:
     """About how many bytes the records of some columns take in a batch."""
 
-    def __init__(self, columns: Columns) -> None:
-        sizes = [RECORD_OVERHEAD + len(value or b"") for value in columns.values]
+    def __init__(self, columns: Columns, header_bytes: int = 0) -> None:
+        """`header_bytes`: of the headers of each record."""
+        overhead = RECORD_OVERHEAD + header_bytes
+        sizes = [overhead + len(value or b"") for value in columns.values]
         if columns.keys is not None:
             sizes = [size + len(key or b"") for size, key in zip(sizes, columns.keys, strict=True)]
         self._ends = list(accumulate(sizes, initial=0))

@@ -139,6 +139,12 @@ class ProducerBatch(_Completion):
             self.headers = [()] * index
         self.headers.append(headers)
 
+    def add_same_headers(self, index: int, headers: Headers, count: int) -> None:
+        """The same for `count` records."""
+        if self.headers is None:
+            self.headers = [()] * index
+        self.headers += [headers] * count
+
     def add_timestamp(self, index: int, timestamp_ms: int) -> None:
         if index == 0:
             self.timestamp = timestamp_ms
@@ -210,6 +216,11 @@ class ProducerBatch(_Completion):
             timestamp_ms = self.timestamp if self.timestamps is None else self.timestamps[index]
         return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms)
 
+    def failure(self, index: int) -> Exception | None:
+        """The error of one record of a batch that is done; it does not count as raised to the user."""
+        piece = next((piece for piece in self._pieces if piece.start <= index < piece.stop), None)
+        return self._rest_error if piece is None else piece.error
+
     def take_error(self) -> None:
         """Raise the first error, where there is one."""
         if self.error is not None:
@@ -274,6 +285,9 @@ class PendingRecord(_Completion):
         elif self._error is not None:
             self._raise(self._error)
 
+    def failure(self, index: int) -> Exception | None:
+        return self._error if self.batch is None else self.batch.failure(self._index)
+
     def outcome(self, index: int) -> RecordMetadata:
         if self._error is not None:
             self._raise(self._error)
@@ -307,6 +321,8 @@ class Promise(Protocol):
         ...
 
     def outcome(self, index: int) -> RecordMetadata: ...
+
+    def failure(self, index: int) -> Exception | None: ...
 
     def waiter(self) -> asyncio.Future[None]: ...
 
@@ -360,6 +376,21 @@ class ManyFuture:
 
     def done(self) -> bool:
         return all(batch.done for batch, _, _ in self._parts)
+
+    def add_done_callback(self, callback: Callable[[Exception | None], None]) -> None:
+        """Called on the producer's loop once all are done, at once where they are, with the first error."""
+        left = len(self._parts)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                callback(next((batch.error for batch, _, _ in self._parts if batch.error is not None), None))
+
+        for batch, _, _ in self._parts:
+            batch.add_done_callback(one_done)
+        if not self._parts:
+            one_done()
 
     def __await__(self) -> Generator[object, None, list[AppendedRange]]:
         for batch, _, _ in self._parts:

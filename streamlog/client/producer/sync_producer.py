@@ -131,12 +131,15 @@ class Producer:
         values: Sequence[bytes | None],
         *,
         keys: Sequence[bytes | None] | None = None,
+        headers: GivenHeaders = _NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SentMany:
-        """Send many records; waits while the buffer is full. Errors as of AsyncProducer."""
+        """Send many records; waits while the buffer is full. As of AsyncProducer."""
         many = self._thread.call(
-            self._client.send_many(topic, values, keys=keys, partition=partition, timestamp_ms=timestamp_ms)
+            self._client.send_many(
+                topic, values, keys=keys, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            )
         )
         return SentMany(many, self._thread)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
@@ -68,6 +68,7 @@ def _committing(watch: GroupWatch) -> Callable[..., Any]:
         offsets: list[tuple[TopicPartition, OffsetAndMetadata]],
         who: Callable[[], pb.GroupMember | None],
         timeout_s: float,
+        metadata: Mapping[str, str] | None,
     ) -> dict[TopicPartition, StreamlogError]:
         sent: list[pb.GroupMember | None] = []
 
@@ -76,7 +77,7 @@ def _committing(watch: GroupWatch) -> Callable[..., Any]:
             return sent[-1]
 
         begun = watch.begins(self._coordinator.group, PROCESS.get())
-        refused = await real(self, offsets, asked, timeout_s)
+        refused = await real(self, offsets, asked, timeout_s, metadata)
         member = sent[-1]
         accepted = {partition: at for partition, at in offsets if partition not in refused}
         watch.committed(begun, None if member is None else member.member_epoch, accepted)
