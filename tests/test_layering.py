@@ -26,7 +26,7 @@ RESTRICTED = {
         "api/pb",
         "api/reflection.py",
         "api/service.py",
-        "console/decoding.py",  # messages of a user's schema
+        "console/decoding",  # messages of a user's schema
     },
     "grpc_health": {"api/health.py"},
     "grpc_reflection": {"api/reflection.py"},
@@ -36,7 +36,7 @@ RESTRICTED = {
     "prometheus_client": {"console/alarms/syncs.py", "daemon/http"},
     "uvicorn": {"console", "daemon/http"},
     "nicegui": {"console"},
-    "fastavro": {"console/decoding.py"},
+    "fastavro": {"console/decoding"},
     "httpx": {"console/alarms"},
     "aiosmtplib": {"console/alarms/notify/senders.py"},
     "tomlkit": {"console/alarms/settings/rule_file.py"},

@@ -5,9 +5,11 @@ What the page's user may not see is hidden or masked before a filter looks at it
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -169,19 +171,29 @@ async def _read(
     scanned, deadline = 0, time.monotonic() + SECONDS_MAX
     open_ends = dict(ends)
     while open_ends and not kept.full and scanned < SCANNED_MAX and (left_s := deadline - time.monotonic()) > 0:
+        read = []
         for record in await consumer.poll(timeout_s=min(left_s, 0.5)):
             at = TopicPartition(record.topic, PartitionId(record.partition))
-            if at not in open_ends or record.offset >= ends[at]:
+            if at in open_ends and record.offset < ends[at]:
+                read.append(record)
+            else:
                 open_ends.pop(at, None)
-                continue
-            scanned += 1
-            shown = protection.record(record)
-            if wanted.matches(shown):
-                kept.add(shown)
+        scanned += len(read)
+        for record in await _matching(read, wanted, protection):
+            kept.add(record)
         for at in list(open_ends):
             if await consumer.position(at) >= ends[at]:
                 del open_ends[at]
     return BrowseResult(kept.records(), scanned, complete=not open_ends and not kept.full)
+
+
+async def _matching(
+    read: Iterable[ConsumerRecord], wanted: RecordFilter, protection: Protection
+) -> list[ConsumerRecord]:
+    """As the user may see them. In a thread: masks and filters look at each byte of what may be megabytes."""
+    return await asyncio.to_thread(
+        lambda: [record for record in map(protection.record, read) if wanted.matches(record)]
+    )
 
 
 class RecordTail:
@@ -202,11 +214,21 @@ class RecordTail:
     async def read(self, records_max: int, timeout_s: float) -> list[ConsumerRecord]:
         """StreamlogError. Waits until there are some, or for `timeout_s`."""
         protection = protection_of(self._topic)
-        read = map(protection.record, await self._consumer.poll(records_max, timeout_s=timeout_s))
-        return [record for record in read if self._wanted.matches(record)]
+        return await _matching(await self._consumer.poll(records_max, timeout_s=timeout_s), self._wanted, protection)
 
     async def close(self) -> None:
         await self._consumer.close()
+
+
+def drop_beyond(records: deque[ConsumerRecord], bytes_max: int) -> None:
+    """Drops the last ones, but never all."""
+    left = bytes_max
+    for kept, record in enumerate(records):
+        left -= size_of(record)
+        if left < 0 and kept:
+            while len(records) > kept:
+                records.pop()
+            return
 
 
 def size_of(record: ConsumerRecord) -> int:

@@ -134,6 +134,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, acc
     from nicegui import ui
 
     from streamlog.console.alarms.engine import AlarmEngine
+    from streamlog.console.decoding.process import SchemaDecoder
     from streamlog.console.pages import (
         alarms,
         audit,
@@ -153,6 +154,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, acc
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")
     sampler = ClusterSampler(admin, history, NodeVersions(settings))
     engine = AlarmEngine(sampler, AlarmStore(history.engine), rules)
+    decoder = SchemaDecoder()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
@@ -162,6 +164,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, acc
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
+        await decoder.close()
         await engine.close()
         await sampler.close()
         access.close()
@@ -171,7 +174,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, acc
     alarms.register(sampler, engine)
     for page in (brokers, topics, groups, transactions, quorum, operations, audit):
         page.register(sampler)
-    records.register(sampler, settings)
+    records.register(sampler, settings, decoder)
     ui.run_with(
         app,
         title="streamlog",

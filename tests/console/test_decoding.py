@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+from collections import deque
 
 import pytest
 from google.protobuf import descriptor_pb2, struct_pb2
 
 from streamlog.client import ConsumerRecord
-from streamlog.console.browse import RecordFilter
-from streamlog.console.decoding import (
-    HEADERS_SHOWN,
+from streamlog.console.browse import RecordFilter, drop_beyond
+from streamlog.console.decoding.schemas import (
+    MESSAGES_MAX,
     SCHEMA_BYTES_MAX,
     ProtobufSchema,
     SchemaError,
-    as_text,
     avro_decoder,
-    headers_as_text,
+    messages_of,
 )
+from streamlog.console.decoding.text import HEADERS_SHOWN, SHOWN_BYTES, Shown, as_text, document_text, headers_as_text
+from streamlog.console.decoding.worker import Load, Loaded, SchemaWorker, ShownValue, Value
 from streamlog.model import Offset
 
 fastavro = pytest.importorskip("fastavro", reason="streamlog[console] is not installed")
@@ -60,24 +62,50 @@ def test_what_is_not_json_is_shown_as_text_with_the_reason() -> None:
         assert shown.text
 
 
+def test_a_document_that_is_gigabytes_when_indented_is_written_up_to_the_limit() -> None:
+    """900 lists in each other: each number of the innermost one is indented by 1,800 blanks."""
+    shown = as_text(b"[" * 900 + b"0," * 500_000 + b"0" + b"]" * 900, "json")
+    assert not shown.problem
+    assert SHOWN_BYTES < len(shown.text) < SHOWN_BYTES + 100
+    assert shown.text.endswith("(1,001,801 bytes in total)")
+    assert document_text({"a": [b"\xff"]}, 1) == Shown('{\n  "a": [\n    "\\\\xff"\n  ]\n}')
+
+
+def by_schema(schema: bytes, data: bytes, message: str = "") -> Shown:
+    worker = SchemaWorker()
+    assert worker.answer(Load(schema, message)) == Loaded()
+    answer = worker.answer(Value(data))
+    assert isinstance(answer, ShownValue)
+    return Shown(answer.text, answer.problem)
+
+
 def test_avro_alone_and_after_the_id_of_a_registry() -> None:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(ORDER), {"id": 7, "data": b"\x00\xff"})
-    decode = avro_decoder(json.dumps(ORDER).encode())
+    schema = json.dumps(ORDER).encode()
     for data in (stream.getvalue(), b"\0\0\0\0\x09" + stream.getvalue()):
-        assert json.loads(as_text(data, "schema", decode).text) == {"id": 7, "data": "\x00\\xff"}
-    for bad in (b"", stream.getvalue()[:-1], stream.getvalue() + b"x"):
-        assert as_text(bad, "schema", decode).problem.startswith("not of the schema")
+        assert json.loads(by_schema(schema, data).text) == {"id": 7, "data": "\x00\\xff"}
+    for bad in (b"", stream.getvalue()[:-1], stream.getvalue() + b"x", b"x" * 3_000_000):
+        assert by_schema(schema, bad).problem.startswith("not of the schema")
 
 
 def test_protobuf_by_a_descriptor_set() -> None:
-    schema = ProtobufSchema(descriptors())
-    assert "google.protobuf.Struct" in schema.messages
-    decode = schema.decoder("google.protobuf.Struct")
+    schema = descriptors()
+    assert "google.protobuf.Struct" in messages_of(schema)
     value = struct_pb2.Struct()
     value.update({"item": "<b>tea</b>"})
-    assert json.loads(as_text(value.SerializeToString(), "schema", decode).text) == {"item": "<b>tea</b>"}
-    assert as_text(b"\xff\xff", "schema", decode).problem.startswith("not of the schema")
+    data = value.SerializeToString()
+    assert json.loads(by_schema(schema, data, "google.protobuf.Struct").text) == {"item": "<b>tea</b>"}
+    assert by_schema(schema, b"\xff\xff", "google.protobuf.Struct").problem.startswith("not of the schema")
+
+
+def test_a_descriptor_set_with_too_many_messages_is_refused() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="many.proto")
+    for number in range(MESSAGES_MAX + 1):
+        file.message_type.add(name=f"M{number}")
+    with pytest.raises(SchemaError, match="the limit is 5,000"):
+        messages_of(files.SerializeToString())
 
 
 @pytest.mark.parametrize("schema", [b"{", b"[1]", b'{"type": "record"}', b'"unknown"', b"{" + b" " * SCHEMA_BYTES_MAX])
@@ -119,3 +147,11 @@ def test_thousands_of_headers_are_not_all_shown() -> None:
 )
 def test_filters(wanted: RecordFilter, found: bool) -> None:
     assert wanted.matches(record(headers=(("tenant", b"blue"), ("null", None)))) is found
+
+
+def test_the_last_records_of_a_page_are_dropped_above_its_bytes() -> None:
+    records = deque(record(bytes(1_000)) for _ in range(10))
+    drop_beyond(records, 5_020)
+    assert len(records) == 5
+    drop_beyond(records, 10)
+    assert len(records) == 1, "one is shown, however large"

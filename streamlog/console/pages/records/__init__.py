@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from nicegui import context, ui
 
@@ -18,8 +19,9 @@ from streamlog.client import ConsumerRecord
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
 from streamlog.console.actions import refused
-from streamlog.console.browse import RECORDS_MAX, RecordTail, browse
-from streamlog.console.decoding import Shown, as_json_line, as_text
+from streamlog.console.browse import KEPT_BYTES_MAX, RECORDS_MAX, BrowseRequest, RecordTail, browse, drop_beyond
+from streamlog.console.decoding.process import Schema, SchemaDecoder
+from streamlog.console.decoding.text import Shown, as_json_line, as_text
 from streamlog.console.formats import moment, one_line
 from streamlog.console.page import Page, show, view
 from streamlog.console.pages.records.details import open_details
@@ -39,26 +41,30 @@ COLUMNS = (
 TAIL_KEPT = 500
 TAIL_AT_ONCE = 500
 TAIL_WAIT_S = 1.0
+SEARCHES_MAX = 8
+_searches: Final = asyncio.Semaphore(SEARCHES_MAX)
+"""Searches of all pages that run at the same time; others wait. One event loop."""
 
 
-def register(sampler: ClusterSampler, settings: Mapping[str, object]) -> None:
+def register(sampler: ClusterSampler, settings: Mapping[str, object], decoder: SchemaDecoder) -> None:
     @view("/records")
     async def records() -> None:
-        await show(sampler, "Records", lambda page: _RecordsPage(page, settings).build())
+        await show(sampler, "Records", lambda page: _RecordsPage(page, settings, decoder).build())
 
 
 class _RecordsPage:
-    def __init__(self, page: Page, settings: Mapping[str, object]) -> None:
-        self._page, self._settings = page, settings
+    def __init__(self, page: Page, settings: Mapping[str, object], decoder: SchemaDecoder) -> None:
+        self._page, self._settings, self._decoder = page, settings, decoder
         self._records: deque[ConsumerRecord] = deque(maxlen=RECORDS_MAX)
         self._rows: list[Row] = []
-        self._tailing = False
+        self._tail: RecordTail | None = None  # None: not followed, or to be stopped
+        self._following = False
 
     def build(self) -> None:
-        self._form = form = RecordsForm(self._page)
+        self._form = form = RecordsForm(self._page, self._decoder)
         with ui.row().classes("items-center gap-2"):
             self._read = ui.button("Read", icon="search", on_click=self.read).props("no-caps")
-            self._follow = ui.button("Follow", icon="play_arrow", on_click=self.follow).props("no-caps outline")
+            self._button = ui.button("Follow", icon="play_arrow", on_click=self.follow).props("no-caps outline")
             download = ui.button("Download as JSON lines", icon="download", on_click=self._download)
             download.props("no-caps flat color=inherit")
         self._status = ui.label("").classes("text-sm text-note").props('aria-live="polite"')
@@ -80,17 +86,23 @@ class _RecordsPage:
             ui.timer(0, self.read, once=True)  # not before the page was sent: a read may take seconds
 
     async def read(self) -> None:
-        self._tailing = False
+        self._tail = None
         try:
             question = self._form.request()
         except ValueError as problem:
             refused(f"{problem}.")
             return
-        self._form.to_address()
+        if self._read.enabled:
+            self._form.to_address()
+            await self._search(question)
+
+    async def _search(self, question: BrowseRequest) -> None:
+        """One at a time in a page: Enter in a field asks for one, too."""
         self._read.disable()
         self._status.set_text("Reading ...")
         try:
-            found = await browse(self._page.sampler.admin, self._settings, question)
+            async with _searches:
+                found = await browse(self._page.sampler.admin, self._settings, question)
         except StreamlogError as error:
             self._status.set_text(error.message)
             return
@@ -102,60 +114,77 @@ class _RecordsPage:
         self._status.set_text(f"{len(found.records)} records shown, {found.scanned:,} looked at{more}.")
 
     async def follow(self) -> None:
-        if self._tailing:
-            self._tailing = False
+        if self._tail is not None:
+            self._tail = None
             return
         try:
             question = self._form.request()
         except ValueError as problem:
             refused(f"{problem}.")
             return
-        self._tailing = True
-        self._follow.set_text("Stop")
-        self._follow.set_icon("stop")
+        if self._following:
+            return  # the one that was stopped has not ended yet
+        self._following = True
+        try:
+            await self._follow(RecordTail(self._settings, question.topic, question.filter), question.partition)
+        finally:
+            self._following = False
+
+    async def _follow(self, tail: RecordTail, partition: int | None) -> None:
+        self._tail = tail
+        self._button.set_text("Stop")
+        self._button.set_icon("stop")
         self._records = deque(maxlen=TAIL_KEPT)
         await self._show_again()
-        tail = RecordTail(self._settings, question.topic, question.filter)
         try:
-            await tail.start(self._page.sampler.admin, question.partition)
-            await self._follow_on(tail)
+            await tail.start(self._page.sampler.admin, partition)
+            await self._show_new(tail)
             self._status.set_text(f"{len(self._records)} records; stopped.")
         except StreamlogError as error:
             self._status.set_text(error.message)
         finally:
-            self._tailing = False
-            self._follow.set_text("Follow")
-            self._follow.set_icon("play_arrow")
+            self._tail = None
+            self._button.set_text("Follow")
+            self._button.set_icon("play_arrow")
             await tail.close()
 
-    async def _follow_on(self, tail: RecordTail) -> None:
+    async def _show_new(self, tail: RecordTail) -> None:
         client, seen = context.client, 0
-        while self._tailing and not client.is_deleted:
+        while self._tail is tail and not client.is_deleted:
             self._status.set_text(f"Following: {seen:,} new records, the last {len(self._records)} shown.")
             found = await tail.read(TAIL_AT_ONCE, TAIL_WAIT_S)
             if found:
                 seen += len(found)
                 self._records.extendleft(found)
+                drop_beyond(self._records, KEPT_BYTES_MAX)
                 await self._show_again()
 
     async def _show_again(self) -> None:
-        """Decodes in a thread: there may be many megabytes."""
-        how, decode = self._form.how.value, self._form.schemas.decode
+        """Decodes in a thread, or in the decoder's process: there may be many megabytes."""
+        how, schema = self._form.how.value, self._form.schemas.schema
         records = list(self._records)
+        values = await self._values(records, how, schema)
 
         def rows() -> list[Row]:
             return [
-                _row(one, as_text(one.key, "hex" if how == "hex" else "text"), as_text(one.value, how, decode))
-                for one in records
+                _row(one, as_text(one.key, "hex" if how == "hex" else "text"), value)
+                for one, value in zip(records, values, strict=True)
             ]
 
         self._rows = await asyncio.to_thread(rows)
         self._table.refresh()
 
-    def _open(self, row: Row) -> None:
+    async def _values(self, records: Sequence[ConsumerRecord], how: str, schema: Schema | None) -> list[Shown]:
+        if how == "schema" and schema is not None:
+            return await self._decoder.shown(schema, [one.value for one in records])
+        return await asyncio.to_thread(lambda: [as_text(one.value, how) for one in records])
+
+    async def _open(self, row: Row) -> None:
         record = next((one for one in self._records if _id(one) == row["id"]), None)
         if record is not None:
-            open_details(record, self._form.how.value, self._form.schemas.decode)
+            how = self._form.how.value
+            value = await self._values([record], how, self._form.schemas.schema)
+            open_details(record, how, value[0])
 
     def _download(self) -> None:
         lines = "".join(f"{as_json_line(one)}\n" for one in self._records)

@@ -6,12 +6,11 @@ from nicegui import ui
 
 from streamlog.client import ConsumerRecord
 from streamlog.console.browse import size_of
-from streamlog.console.decoding import Decode, Shown, as_json_line, as_text, headers_as_text
+from streamlog.console.decoding.text import Shown, as_json_line, as_text, headers_as_text
 from streamlog.console.formats import moment, size
 
 
-def open_details(record: ConsumerRecord, how: str, decode: Decode | None) -> None:
-    value = as_text(record.value, how, decode)
+def open_details(record: ConsumerRecord, how: str, value: Shown) -> None:
     with ui.dialog(value=True) as dialog, ui.card().classes("w-full max-w-3xl"):
         place = f"{record.topic}-{record.partition}, offset {record.offset}"
         ui.label(place).classes("text-lg font-semibold break-all").props('role="heading" aria-level="2"')

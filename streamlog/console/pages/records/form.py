@@ -10,6 +10,7 @@ from typing import Final
 from nicegui import context, ui
 
 from streamlog.console.browse import NEWEST, RECORDS_MAX, BrowseRequest, RecordFilter
+from streamlog.console.decoding.process import SchemaDecoder
 from streamlog.console.page import Page
 from streamlog.console.pages.records.schemas import SchemaChoice
 
@@ -19,7 +20,7 @@ LIMIT: Final = 50
 
 
 class RecordsForm:
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, decoder: SchemaDecoder) -> None:
         given = context.client.request.query_params
         topic = given.get("topic", "")
         known = {one.name for one in page.latest.topics if not one.internal}
@@ -41,7 +42,7 @@ class RecordsForm:
             self.header = ui.input("Header (NAME or NAME=TEXT)", value=given.get("header", "")).classes("w-56")
             how = given.get("as", "text")
             self.how = ui.select(SHOWN_AS, label="Show as", value=how if how in SHOWN_AS else "text").classes("w-36")
-            self.schemas = SchemaChoice()
+            self.schemas = SchemaChoice(decoder)
             self.schemas.element.bind_visibility_from(self.how, "value", value="schema")
 
     def on_enter(self, handler: Callable[[], Awaitable[None]]) -> None:

@@ -8,14 +8,16 @@ from typing import Any
 from nicegui import ui
 
 from streamlog.console.actions import refused
-from streamlog.console.decoding import SCHEMA_BYTES_MAX, Decode, ProtobufSchema, SchemaError, avro_decoder
+from streamlog.console.decoding.process import Schema, SchemaDecoder
+from streamlog.console.decoding.schemas import SCHEMA_BYTES_MAX, SchemaError
 
 
 class SchemaChoice:
-    def __init__(self) -> None:
-        self.decode: Decode | None = None
+    def __init__(self, decoder: SchemaDecoder) -> None:
+        self.schema: Schema | None = None
+        self._decoder = decoder
         self._changed: list[Callable[[], Awaitable[None]]] = []
-        self._protobuf: ProtobufSchema | None = None
+        self._descriptors = b""
         with ui.row().classes("items-end gap-3") as self.element:
             self._upload = ui.upload(
                 label="Avro (.avsc) or Protobuf (descriptor set)",
@@ -35,24 +37,23 @@ class SchemaChoice:
         data = await event.file.read()
         self._upload.reset()
         try:
-            if data.lstrip()[:1] in (b"{", b"[", b'"'):
-                self._protobuf, self.decode = None, avro_decoder(data)
-                self._message.set_visibility(False)
-                await self._notify()
-                return
-            self._protobuf = ProtobufSchema(data)
+            messages = await self._decoder.messages(data)
         except SchemaError as error:
             refused(str(error))
             return
-        self._message.set_options(list(self._protobuf.messages), value=self._protobuf.messages[0])
-        self._message.set_visibility(True)
-        await self._chosen()
+        if messages:
+            self._descriptors = data
+            self._message.set_options(list(messages), value=messages[0])  # calls _chosen where the value changes
+        self._message.set_visibility(bool(messages))
+        await self._use(Schema(data, messages[0] if messages else ""))
 
     async def _chosen(self) -> None:
-        if self._protobuf is not None and self._message.value:
-            self.decode = self._protobuf.decoder(self._message.value)
-            await self._notify()
+        if self._message.visible and self._message.value:
+            await self._use(Schema(self._descriptors, self._message.value))
 
-    async def _notify(self) -> None:
+    async def _use(self, schema: Schema) -> None:
+        if schema == self.schema:
+            return
+        self.schema = schema
         for handler in self._changed:
             await handler()

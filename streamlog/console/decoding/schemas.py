@@ -1,10 +1,10 @@
-"""Decodes keys and values for a page: text, JSON, hexadecimal; Avro and Protobuf by a schema file.
+"""Schema files that values are decoded by: Avro and Protobuf.
 
     Avro        a schema in JSON (.avsc); the value alone, or after the five bytes of a schema registry
     Protobuf    a FileDescriptorSet (protoc --include_imports --descriptor_set_out), and the name of a message in it
 
-What cannot be decoded is shown as text, with the reason. Nothing that is decoded is executed, and a page shows it as
-text; control characters are escaped, line ends are kept.
+A schema and a value that fit each other may take any time and memory, and may even end the process (an array of 2^40
+nulls; a list of a million links, at which fastavro overruns its stack). So this runs in a process of its own: `worker`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
-
-from streamlog.client import ConsumerRecord
-from streamlog.printable import escaped
-
-SHOWN_BYTES: Final = 16 << 10
-"""Of one key, value or header; the rest is cut off, and the text says so."""
-DECODED_BYTES_MAX: Final = 2 << 20
 SCHEMA_BYTES_MAX: Final = 1 << 20
-HEADERS_SHOWN: Final = 100
+MESSAGES_MAX: Final = 5_000
 _REGISTRY_BYTES: Final = 5  # 0, and the schema's id
 
 Decode = Callable[[bytes], object]
@@ -34,71 +26,21 @@ class SchemaError(Exception):
     """A schema file that cannot be used."""
 
 
-class Shown(Struct, frozen=True):
-    text: str
-    problem: str = ""  # why it is not shown as it was meant to be
+def is_avro(schema: bytes) -> bool:
+    return schema.lstrip()[:1] in (b"{", b"[", b'"')
 
 
-def as_text(data: bytes | None, how: str, decode: Decode | None = None) -> Shown:
-    """`how`: text, json, hex, schema (by `decode`)."""
-    if data is None:
-        return Shown("null")
-    if how == "hex":
-        return Shown(_cut(data[:SHOWN_BYTES].hex(" "), len(data)))
-    plain = Shown(_cut(printable(data[:SHOWN_BYTES].decode(errors="backslashreplace")), len(data)))
-    if how == "text":
-        return plain
-    if len(data) > DECODED_BYTES_MAX:
-        return Shown(plain.text, f"larger than {DECODED_BYTES_MAX:,} bytes")
-    try:
-        document = decode(data) if how == "schema" and decode is not None else json.loads(data)
-        text = json.dumps(document, ensure_ascii=False, indent=2, default=_other)
-    except (ValueError, RecursionError) as problem:
-        return Shown(plain.text, f"not {'of the schema' if how == 'schema' else 'JSON'}: {problem}"[:300])
-    return Shown(_cut(printable(text[:SHOWN_BYTES]), len(data) if len(text) > SHOWN_BYTES else 0))
+def messages_of(schema: bytes) -> Sequence[str]:
+    """SchemaError. Of a Protobuf schema; empty: an Avro schema."""
+    if is_avro(schema):
+        avro_decoder(schema)
+        return ()
+    return ProtobufSchema(schema).messages
 
 
-def printable(text: str) -> str:
-    """With line ends and tabs; other control characters and direction marks are escaped."""
-    return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
-
-
-def _cut(text: str, size_bytes: int) -> str:
-    return f"{text} ... ({size_bytes:,} bytes in total)" if size_bytes > SHOWN_BYTES else text
-
-
-def _other(value: object) -> str:
-    """What JSON has no type for: bytes, dates, decimals."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-
-
-def headers_as_text(record: ConsumerRecord, how: str) -> str:
-    shown = [
-        f"{escaped(name[:200])}: {as_text(value, 'hex' if how == 'hex' else 'text').text}"
-        for name, value in record.headers[:HEADERS_SHOWN]
-    ]
-    more = len(record.headers) - HEADERS_SHOWN
-    return "\n".join([*shown, f"... and {more} more"] if more > 0 else shown)
-
-
-def as_json_line(record: ConsumerRecord) -> str:
-    """For a download: a key or value that is not UTF-8 is in hexadecimal, as `key_hex` or `value_hex`."""
-    document: dict[str, object] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "headers": [
-            [name, None if value is None else value.decode(errors="backslashreplace")] for name, value in record.headers
-        ],
-    }
-    for name, data in (("key", record.key), ("value", record.value)):
-        try:
-            document[name] = None if data is None else data.decode()
-        except UnicodeDecodeError:
-            assert data is not None
-            document[f"{name}_hex"] = data.hex()
-    return json.dumps(document, ensure_ascii=False)
+def decoder_of(schema: bytes, message: str) -> Decode:
+    """SchemaError. `message`: of a Protobuf schema."""
+    return avro_decoder(schema) if is_avro(schema) else ProtobufSchema(schema).decoder(message)
 
 
 def avro_decoder(schema: bytes) -> Decode:
@@ -151,11 +93,15 @@ class ProtobufSchema:
         try:
             found = descriptor_pb2.FileDescriptorSet.FromString(_bounded(descriptors))
             self._pool: Any = descriptor_pool.DescriptorPool()
-            for file in found.file:
-                self._pool.Add(file)
             self.messages: Sequence[str] = sorted(
                 name for file in found.file for name in _message_names(file.package, file.message_type)
             )
+            if len(self.messages) > MESSAGES_MAX:
+                raise SchemaError(
+                    f"The descriptor set has {len(self.messages):,} messages; the limit is {MESSAGES_MAX:,}."
+                )
+            for file in found.file:
+                self._pool.Add(file)
             for name in self.messages:
                 self._pool.FindMessageTypeByName(name)
         except (DecodeError, *_BAD_SCHEMA) as problem:
