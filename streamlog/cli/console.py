@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -31,7 +32,10 @@ _PATH: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
 @click.option("--tls-key", metavar="FILE", type=_PATH, help="The key of the certificate.")
 @click.option("--public-url", metavar="URL", default="", help="The address of a proxy in front, as browsers see it.")
 @click.option(
-    "--forwarded-from", metavar="ADDRESSES", default="", help="Proxies whose X-Forwarded headers are trusted."
+    "--forwarded-from",
+    metavar="ADDRESSES",
+    default="",
+    help="Addresses of proxies whose X-Forwarded headers are trusted.",
 )
 @click.option(
     "--alarms",
@@ -73,6 +77,7 @@ def console(
         raise click.UsageError(
             f"--public-url {public_url}: give scheme and host alone, such as https://console.example."
         )
+    check_proxies(forwarded_from)
     with console_failures():
         from streamlog.console.server import ServerOptions, serve
 
@@ -101,7 +106,26 @@ def console(
 
 def is_origin(url: str) -> bool:
     parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path in ("", "/") and not parts.query
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and "@" not in parts.netloc
+        and parts.path in ("", "/")
+        and not parts.query
+    )
+
+
+def check_proxies(addresses: str) -> None:
+    """UsageError. A name would never match; with all addresses, each client could choose its own."""
+    for one in filter(None, map(str.strip, addresses.split(","))):
+        try:
+            network = ipaddress.ip_network(one, strict=False)
+        except ValueError:
+            raise click.UsageError(
+                f"--forwarded-from {one}: give IP addresses or networks, such as 10.0.0.5 or 10.0.0.0/24."
+            ) from None
+        if not network.prefixlen:
+            raise click.UsageError(f"--forwarded-from {one}: give the addresses of the proxies alone.")
 
 
 console.add_command(alarm_commands)

@@ -287,6 +287,11 @@ def _stored(series: Series) -> Series:
 
 
 def _opened(url: str) -> Engine:
+    path = _sqlite_path(url)
+    if (
+        path is not None and str(path) != ":memory:"
+    ):  # group names, topics: for this user alone, and SQLite's other files get its mode
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     engine = create_engine(url)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)

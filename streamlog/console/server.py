@@ -10,9 +10,9 @@ import asyncio
 import os
 import secrets
 import socket
-import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +22,18 @@ from msgspec import Struct
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.console.access.audit import AuditLog
-from streamlog.console.access.control import Access
+from streamlog.console.access.caller import SCOPE_KEY
+from streamlog.console.access.control import Access, SessionCaller
 from streamlog.console.access.database import AccessError, opened
 from streamlog.console.access.gate import Gate
 from streamlog.console.access.login import CALLBACK, LoginApp, Provider
+from streamlog.console.access.sessions import Session
 from streamlog.console.access.settings import AccessSettings, OidcSettings, is_loopback, load
 from streamlog.console.access.users import Users
 from streamlog.console.alarms.store import AlarmStore
 from streamlog.console.history import SampleHistory
+from streamlog.console.tls import TlsFiles
+from streamlog.regular_file import read_regular
 
 HOST: Final = "127.0.0.1"
 CALL_MS: Final = 10_000
@@ -60,6 +64,7 @@ def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Call
     """Runs until a signal. `settings`: of the admin client. OSError where the port or the directory cannot be used;
     HistoryError, AccessError.
     """
+    os.umask(0o077)  # what is kept is for this user alone
     data, local = options.data, is_loopback(options.host)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     rules = AccessSettings() if options.access_file is None else load(options.access_file)
@@ -71,14 +76,15 @@ def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Call
             f"--host {options.host} needs users, and there are none. Create the first one with\n"
             f"  {_first_user(options)}"
         )
-    tls = options.tls_cert is not None
-    if tls:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.tls_cert or "", options.tls_key)
+    tls = None
+    if options.tls_cert is not None and options.tls_key is not None:
+        tls = TlsFiles(options.tls_cert, options.tls_key)
+        tls.check()
     listener = socket.create_server(
         (options.host, options.port), family=socket.AF_INET6 if ":" in options.host else socket.AF_INET
     )
     port = listener.getsockname()[1]
-    url = f"{'https' if tls else 'http'}://{_bracketed(options.host)}:{port}/"
+    url = f"{'http' if tls is None else 'https'}://{_bracketed(options.host)}:{port}/"
     history = SampleHistory.open(options.database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
     if history.moved_aside:
         on_ready(f"The history was corrupt and is kept as {history.moved_aside}; a new one was created.")
@@ -88,12 +94,14 @@ def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Call
     hosts = (
         frozenset(f"{_bracketed(name)}:{port}" for name in (options.host, HOST, "localhost")) if local else frozenset()
     )
+    watched: list[Callable[[], Coroutine[Any, Any, None]]] = [access.run]
     app = Gate(
-        _app(settings, data, history, access, options.alarms or data / ALARMS_FILE),
+        _app(settings, data, history, access, options.alarms or data / ALARMS_FILE, watched),
         LoginApp(access, provider),
         access,
         hosts,
         public,
+        _open_pages,
     )
     config = uvicorn.Config(
         app,
@@ -106,8 +114,12 @@ def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Call
         ssl_certfile=options.tls_cert,
         ssl_keyfile=options.tls_key,
     )
+    if tls is not None:
+        config.load()
+        assert config.ssl is not None
+        watched.append(partial(tls.run, config.ssl))
     on_ready(f"Console: {public or url} (Ctrl-C stops it)")
-    if not local and not tls and not public.startswith("https:"):
+    if not local and tls is None and not public.startswith("https:"):
         on_ready(
             "Passwords cross the network in clear: give --tls-cert and --tls-key, or put a proxy with TLS in front."
         )
@@ -129,7 +141,22 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, access: Access, rules: Path) -> Any:
+def _open_pages(session: Session) -> int:
+    from nicegui import Client
+
+    callers = (one.request.scope.get(SCOPE_KEY) for one in Client.instances.values())
+    return sum(isinstance(one, SessionCaller) and one.session is session for one in callers)
+
+
+def _app(
+    settings: Mapping[str, object],
+    data: Path,
+    history: SampleHistory,
+    access: Access,
+    rules: Path,
+    watched: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+) -> Any:
+    """`watched`: run until the end, from the start of the server on."""
     os.environ["NICEGUI_STORAGE_PATH"] = str(data / "browser")  # read when nicegui is imported
     from nicegui import ui
 
@@ -159,7 +186,7 @@ def _app(settings: Mapping[str, object], data: Path, history: SampleHistory, acc
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
         await admin.start()
-        watching = [asyncio.create_task(run()) for run in (engine.run, sampler.run, access.run)]
+        watching = [asyncio.create_task(run()) for run in (engine.run, sampler.run, *watched)]
         yield
         for task in watching:
             task.cancel()
@@ -192,4 +219,4 @@ def _secret(path: Path) -> str:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32))
-    return path.read_text()
+    return read_regular(path, 1_024)[0].decode()

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from streamlog.errors import InvalidRequestError
 from streamlog.model import BrokerId
+from streamlog.regular_file import read_regular
 from streamlog.tls.identity import node_of
 from streamlog.tls.material import FILE_BYTES_MAX, uris
 
@@ -24,8 +25,7 @@ class DescribedCertificate(Struct, frozen=True, kw_only=True):
 
 def described(path: Path) -> list[DescribedCertificate]:
     """InvalidRequestError if there is none; OSError."""
-    with path.open("rb") as file:
-        data = file.read(FILE_BYTES_MAX)
+    data, _ = read_regular(path, FILE_BYTES_MAX)
     try:
         found = x509.load_pem_x509_certificates(data)
     except ValueError as error:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import stat
 from typing import Final
 
 from cryptography import x509
@@ -25,12 +24,12 @@ from streamlog.config import Config
 from streamlog.config import tls_settings as tls
 from streamlog.errors import InvalidConfigError
 from streamlog.model import BrokerId
+from streamlog.regular_file import OTHERS, read_regular
 from streamlog.tls.identity import node_of, node_uri
 
 FILE_BYTES_MAX: Final = 1 << 20
 EXPIRY_WARNING: Final = datetime.timedelta(days=30)
 _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Material(Struct, frozen=True, kw_only=True):
@@ -167,19 +166,11 @@ def _certificates(where: str, pem: bytes) -> list[x509.Certificate]:
 
 def _read(name: str, path: str, *, secret: bool = False) -> bytes:
     try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(FILE_BYTES_MAX + 1) if stat.S_ISREG(mode) else b""
+        data, mode = read_regular(path, FILE_BYTES_MAX)
     except OSError as error:
         raise _wrong(f"{name}={path}", str(error.strerror)) from None
-    if not stat.S_ISREG(mode):
-        raise _wrong(f"{name}={path}", "not a regular file")
-    if len(data) > FILE_BYTES_MAX:
-        raise _wrong(f"{name}={path}", f"larger than {FILE_BYTES_MAX} bytes")
-    if secret and mode & _OTHERS:
-        raise _wrong(
-            f"{name}={path}", f"other users can read this private key (mode {stat.S_IMODE(mode):04o}): chmod 600 {path}"
-        )
+    if secret and mode & OTHERS:
+        raise _wrong(f"{name}={path}", f"other users can read this private key (mode {mode:04o}): chmod 600 {path}")
     return data
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,9 @@ def test_a_replaced_file_has_another_signature(authority: Authority) -> None:
     assert source.signature() == before
     authority.add_client("c", renew=True)
     assert source.signature() != before
+
+
+def test_a_fifo_is_refused_at_once(authority: Authority, tmp_path: Path) -> None:
+    """To open one waits for its writer, for ever."""
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    assert refused(files(tmp_path / "fifo")).endswith("not a regular file")

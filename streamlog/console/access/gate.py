@@ -1,9 +1,11 @@
 """What each request passes before it reaches a page: the server's outermost layer.
 
     1  its Host and Origin are the console's own (other sites' pages, DNS rebinding)
-    2  a change over HTTP, and a websocket, must have an Origin (CSRF)
-    3  /login is served to everyone; everything else needs a session
-    4  the caller is put in the scope; security headers are added to the response
+    2  a change over HTTP, and a websocket, must have an Origin (CSRF); what another site's page loads, other than
+       by a link, is refused: it would build a page in the console for each image
+    3  its body is bounded, and its length known
+    4  /login is served to everyone; everything else needs a session, which has a limit of pages and websockets
+    5  the caller is put in the scope; security headers are added to the response
 
 A websocket is closed when its session ends, and its page goes to the login.
 """
@@ -26,7 +28,13 @@ LOGIN: Final = "/login"
 COOKIE: Final = "streamlog_session"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _STATIC: Final = "/_nicegui/"
+_SOCKETS: Final = "/_nicegui_ws/"
 _CLOSED: Final = 4401
+BODY_BYTES_MAX: Final = 2 << 20
+"""A schema file, with what a form adds to it; the UI library itself has no limit of uploads."""
+PAGES_MAX: Final = 100
+WEBSOCKETS_MAX: Final = 200
+"""Open at the same time, of one session."""
 GRACE_S: Final = 0.5
 """From the end of a session to the close of its websockets: its page goes to the login, and its events are refused."""
 _HEADERS: Final = (
@@ -51,14 +59,25 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Gate:
-    """`hosts`: accepted values of Host; empty: any. `public_origin`: of a proxy in front, such as https://console.example."""
+    """`hosts`: accepted values of Host; empty: any. `public_origin`: of a proxy in front, such as https://console.example.
+    `pages`: how many a session has open.
+    """
 
-    def __init__(self, app: App, login: App, access: Access, hosts: frozenset[str], public_origin: str = "") -> None:
+    def __init__(
+        self,
+        app: App,
+        login: App,
+        access: Access,
+        hosts: frozenset[str],
+        public_origin: str = "",
+        pages: Callable[[Session], int] = lambda _: 0,
+    ) -> None:
         self._app = app
         self._login = login
         self._access = access
         self._hosts = hosts
         self._public_origin = public_origin
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -68,6 +87,9 @@ class Gate:
         if not self._is_own(scope):
             await _refuse(scope, receive, send, 403, "The console accepts requests of its own pages only.")
             return
+        if scope["type"] == "http" and (problem := _problem_of_body(scope)) is not None:
+            await _refuse(scope, receive, send, *problem)
+            return
         path = str(scope["path"])
         if scope["type"] == "http" and (path == LOGIN or path.startswith(f"{LOGIN}/")):
             await self._login(scope, receive, send)
@@ -76,15 +98,25 @@ class Gate:
         if session is None:
             await self._to_login(scope, receive, send)
             return
+        if self._has_too_many(session, scope, path):
+            await _refuse(scope, receive, send, 429, "Too many pages of this session are open: close some.")
+            return
         scope[SCOPE_KEY] = self._access.caller(session, address_of(scope))
         if scope["type"] == "websocket":
             await _until_end(self._app, session, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
+    def _has_too_many(self, session: Session, scope: Scope, path: str) -> bool:
+        if scope["type"] == "websocket":
+            return session.open >= WEBSOCKETS_MAX
+        return not path.startswith((_STATIC, _SOCKETS)) and self._pages(session) >= PAGES_MAX
+
     def _is_own(self, scope: Scope) -> bool:
         host, origin = header(scope, b"host"), header(scope, b"origin")
         public = urlsplit(self._public_origin).netloc
+        if _is_embedded(scope):
+            return False
         if self._hosts and host not in self._hosts and host != public:
             return False
         if not origin:
@@ -143,6 +175,23 @@ async def _until_end(app: App, session: Session, scope: Scope, receive: Receive,
     finally:
         closing.cancel()
         session.remove_closer(ended.set)
+
+
+def _is_embedded(scope: Scope) -> bool:
+    """Another site's page loads this as an image, a script or a frame. Old browsers do not say so."""
+    if header(scope, b"sec-fetch-site") not in ("cross-site", "same-site"):
+        return False
+    return header(scope, b"sec-fetch-mode") != "navigate" or header(scope, b"sec-fetch-dest") != "document"
+
+
+def _problem_of_body(scope: Scope) -> tuple[int, str] | None:
+    """A server ends a request whose body is longer than its Content-Length."""
+    if header(scope, b"transfer-encoding"):
+        return 411, "A request must have a Content-Length."
+    length = header(scope, b"content-length")
+    if length and (not length.isascii() or not length.isdigit() or int(length[:20]) > BODY_BYTES_MAX):
+        return 413, f"A request has at most {BODY_BYTES_MAX:,} bytes."
+    return None
 
 
 def header(scope: Scope, name: bytes) -> str:

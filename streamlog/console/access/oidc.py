@@ -14,7 +14,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -27,13 +26,19 @@ from starlette.responses import Response
 
 from streamlog.console.access.caller import User
 from streamlog.console.access.control import LoginRefused
-from streamlog.console.access.gate import LOGIN, is_secure
+from streamlog.console.access.gate import LOGIN, address_of, is_secure
 from streamlog.console.access.roles import Role
 from streamlog.console.access.settings import OidcSettings
+from streamlog.console.access.throttle import network_of
+from streamlog.printable import escaped
+from streamlog.regular_file import read_regular
 
 STARTED_MAX: Final = 1_000
+STARTED_OF_NETWORK_MAX: Final = 50
+"""Beyond these a network's own oldest one is dropped: no stranger can end all logins under way."""
 STARTED_KEPT_S: Final = 600.0
 TIMEOUT_S: Final = 10.0
+SECRET_BYTES_MAX: Final = 64 << 10
 NAME_MAX: Final = 120
 _COOKIE: Final = "streamlog_oidc"
 _NAME: Final = "provider"
@@ -43,6 +48,7 @@ _log: Final = logging.getLogger(__name__)
 
 class _Started(Struct):
     at_s: float
+    network: str  # of the browser
     session: dict[str, Any]  # Authlib's: state, nonce, verifier
 
 
@@ -56,7 +62,7 @@ class OidcProvider:
         self._now_s = now_s
         self._started: dict[str, _Started] = {}
         file = settings.client_secret_file
-        secret = Path(file).read_text().strip() if file else None
+        secret = read_regular(file, SECRET_BYTES_MAX)[0].decode(errors="replace").strip() if file else None
         oauth = OAuth()
         self._client = oauth.register(
             _NAME,
@@ -80,9 +86,13 @@ class OidcProvider:
         now_s = self._now_s()
         for old in [old for old, one in self._started.items() if now_s - one.at_s > STARTED_KEPT_S]:
             del self._started[old]
+        network = network_of(address_of(request.scope))
+        own = [old for old, one in self._started.items() if one.network == network]
+        if len(own) >= STARTED_OF_NETWORK_MAX:
+            del self._started[own[0]]
         while len(self._started) >= STARTED_MAX:
             del self._started[next(iter(self._started))]
-        self._started[key] = _Started(now_s, session)
+        self._started[key] = _Started(now_s, network, session)
         response.set_cookie(
             _COOKIE,
             key,
@@ -116,11 +126,16 @@ class OidcProvider:
         try:
             return await work
         except (AuthlibBaseError, JoseError) as error:
-            _log.warning("login by %s refused: %s", self._settings.issuer, error)
+            _log.warning("login by %s refused: %s", self._settings.issuer, _plain(error))
             raise LoginRefused("The provider's login is not valid: try again.", 403) from None
         except (httpx2.HTTPError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            _log.warning("login by %s failed: %s: %s", self._settings.issuer, type(error).__name__, error)
+            _log.warning("login by %s failed: %s: %s", self._settings.issuer, type(error).__name__, _plain(error))
             raise LoginRefused("The provider does not answer as it should; see the console's log.", 502) from None
+
+
+def _plain(error: Exception) -> str:
+    """For the log: a forged request chooses the text."""
+    return escaped(str(error)[:300])
 
 
 def user_of(settings: OidcSettings, claims: Mapping[str, Any]) -> User:

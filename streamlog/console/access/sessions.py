@@ -29,6 +29,11 @@ class Session:
         self.ended = False
         self._closers: set[Callable[[], None]] = set()
 
+    @property
+    def open(self) -> int:
+        """Pages and websockets."""
+        return len(self._closers)
+
     def add_closer(self, close: Callable[[], None]) -> None:
         """Called once, when the session ends."""
         self._closers.add(close)

@@ -31,6 +31,7 @@ from msgspec import Struct, field
 from streamlog.console.access.database import AccessError
 from streamlog.console.access.roles import Role
 from streamlog.console.access.values import ValueRule
+from streamlog.regular_file import read_regular
 
 BYTES_MAX: Final = 1 << 20
 RULES_MAX: Final = 1_000
@@ -54,11 +55,11 @@ class AccessSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> AccessSettings:
-    """AccessError, OSError."""
-    with path.open("rb") as file:
-        data = file.read(BYTES_MAX + 1)
-    if len(data) > BYTES_MAX:
-        raise AccessError(f"{path} is larger than {BYTES_MAX >> 20} MiB.")
+    """AccessError."""
+    try:
+        data, _ = read_regular(path, BYTES_MAX)
+    except OSError as error:
+        raise AccessError(f"{path}: {error.strerror}.") from None
     try:
         found = msgspec.toml.decode(data, type=AccessSettings)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

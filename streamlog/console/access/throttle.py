@@ -65,10 +65,10 @@ class LoginThrottle:
 
 
 def _keys(user: str, address: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    return ("user", user[:64]), ("address", _network(address))
+    return ("user", user[:64]), ("address", network_of(address))
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """One subscriber has a whole /64 of IPv6."""
     try:
         found = ipaddress.ip_address(address)

@@ -61,10 +61,13 @@ class SyncLatencies:
     async def _scrape(self, client: httpx.AsyncClient, url: str) -> None:
         source = self._sources[url]
         try:
-            async with asyncio.timeout(TIMEOUT_S), client.stream("GET", url) as answer:
+            async with (
+                asyncio.timeout(TIMEOUT_S),
+                client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
+            ):
                 answer.raise_for_status()
                 page = bytearray()
-                async for part in answer.aiter_bytes():
+                async for part in answer.aiter_raw():
                     page += part
                     if len(page) > PAGE_BYTES_MAX:
                         raise ValueError(f"the page has more than {PAGE_BYTES_MAX} bytes")

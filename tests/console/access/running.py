@@ -10,7 +10,7 @@ import subprocess
 import sys
 from http.cookies import SimpleCookie
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
@@ -24,6 +24,11 @@ def user(data: Path, *arguments: str, stdin: str = f"{PASSWORD}\n") -> subproces
     return subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, timeout=60)
 
 
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        return int(unused.getsockname()[1])
+
+
 class Answer(Struct):
     status: int
     headers: dict[str, str]
@@ -35,14 +40,13 @@ class RunningConsole:
     """`servers`: of the cluster; empty: an address where nothing listens."""
 
     def __init__(self, data: Path, *options: str, servers: str = "") -> None:
-        if not servers:
-            with socket.create_server(("127.0.0.1", 0)) as unused:
-                servers = f"127.0.0.1:{unused.getsockname()[1]}"
+        servers = servers or f"127.0.0.1:{_free_port()}"
+        self._port = _free_port()
         self._command = [
             COMMAND,
             "console",
             "--port",
-            "0",
+            str(self._port),
             "--data",
             str(data),
             "--bootstrap-server",
@@ -57,8 +61,7 @@ class RunningConsole:
         found = re.search(r"https?://\S+", self._process.stdout.readline())
         assert found is not None
         self.url = found[0]
-        where = urlsplit(self.url)
-        self.host = f"127.0.0.1:{where.port}"
+        self.host = f"127.0.0.1:{self._port}"  # the URL may be that of a proxy
         self.request("GET", "/")  # waits until it serves
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,14 @@ import pytest
 pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
 pytest.importorskip("argon2", reason="streamlog[console] is not installed")
 
+from streamlog.console import pages
 from tests.console.access.running import PASSWORD, RunningConsole, user
 
 pytestmark = [pytest.mark.process]
-PAGES = ("/", "/brokers", "/brokers/1", "/topics", "/topics/x", "/records", "/groups", "/groups/x", "/quorum", "/audit")
+PAGES = (
+    *("/", "/brokers", "/brokers/1", "/topics", "/topics/x", "/records", "/groups", "/groups/x", "/transactions"),
+    *("/quorum", "/operations", "/alarms", "/audit"),
+)
 ROLES = ("viewer", "operator", "admin")
 
 
@@ -35,6 +40,14 @@ def console(data: Path) -> Iterator[RunningConsole]:
 @pytest.fixture(scope="module")
 def sessions(console: RunningConsole) -> dict[str, str]:
     return {role: console.session(role) for role in ROLES}
+
+
+def test_all_pages_are_tried_here() -> None:
+    written = "".join(path.read_text() for path in Path(pages.__file__).parent.rglob("*.py"))
+    found = re.findall(r'@(?:ui\.page|view)\("([^"]+)"', written)
+    assert sorted(
+        one.replace("{node_id}", "1").replace("{name}", "x").replace("{name:path}", "x") for one in found
+    ) == (sorted(PAGES))
 
 
 @pytest.mark.parametrize("path", PAGES)

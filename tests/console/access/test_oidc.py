@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,11 +17,11 @@ import pytest
 pytest.importorskip("authlib", reason="streamlog[console] is not installed")
 
 from joserfc import jwt
-from joserfc.jwk import RSAKey
+from joserfc.jwk import OctKey, RSAKey
 from starlette.requests import Request
 
 from streamlog.console.access.control import LoginRefused
-from streamlog.console.access.oidc import OidcProvider, user_of
+from streamlog.console.access.oidc import STARTED_OF_NETWORK_MAX, OidcProvider, user_of
 from streamlog.console.access.roles import Role
 from streamlog.console.access.settings import OidcSettings
 
@@ -35,6 +35,7 @@ class FakeProvider:
         self.key = RSAKey.generate_key(2048, {"kid": "1"})
         self.signing = self.key
         self.claims: dict[str, Any] = {}
+        self.forged: Callable[[dict[str, Any]], str] = lambda claims: ""
         self.nonce = ""
         self.challenge = ""
         provider = self
@@ -70,7 +71,9 @@ class FakeProvider:
                     "preferred_username": "alice",
                     "groups": ["sre"],
                 }
-                token = jwt.encode({"alg": "RS256", "kid": "1"}, {**claims, **provider.claims}, provider.signing)
+                token = provider.forged({**claims, **provider.claims}) or jwt.encode(
+                    {"alg": "RS256", "kid": "1"}, {**claims, **provider.claims}, provider.signing
+                )
                 self._send({"access_token": "x", "token_type": "Bearer", "id_token": token})
 
             def _send(self, document: object) -> None:
@@ -110,11 +113,11 @@ def running() -> Iterator[FakeProvider]:
 
 @pytest.fixture
 def fake(running: FakeProvider) -> FakeProvider:
-    running.claims, running.signing = {}, running.key
+    running.claims, running.signing, running.forged = {}, running.key, lambda claims: ""
     return running
 
 
-def request(query: str = "", cookie: str = "") -> Request:
+def request(query: str = "", cookie: str = "", address: str = "127.0.0.1") -> Request:
     headers = [(b"host", b"127.0.0.1:8048"), (b"cookie", cookie.encode())]
     return Request(
         {
@@ -124,6 +127,7 @@ def request(query: str = "", cookie: str = "") -> Request:
             "query_string": query.encode(),
             "headers": headers,
             "scheme": "http",
+            "client": (address, 1),
             "server": ("127.0.0.1", 8048),
         }
     )
@@ -147,7 +151,7 @@ async def test_a_login_with_pkce_gets_the_highest_role(fake: FakeProvider) -> No
 
 @pytest.mark.parametrize(
     "claims",
-    [{"aud": "other"}, {"iss": "http://evil.example"}, {"exp": 1}, {"nonce": "other"}, {"groups": []}],
+    [{"aud": "other"}, {"iss": "http://evil.example"}, {"exp": 1}, {"nonce": "other"}, {"nonce": None}, {"groups": []}],
     ids=str,
 )
 async def test_another_token_is_refused(fake: FakeProvider, claims: dict[str, Any]) -> None:
@@ -169,6 +173,51 @@ async def test_another_key_state_or_browser_is_refused(fake: FakeProvider) -> No
     state, cookie = await started(provider, fake)
     with pytest.raises(LoginRefused):
         await provider.finish(request(f"code=1&state={state}", cookie))
+
+
+def _unsigned(fake: FakeProvider, claims: dict[str, Any]) -> str:
+    parts = (json.dumps({"alg": "none"}).encode(), json.dumps(claims).encode(), b"")
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+
+
+def _signed_with_the_public_key(fake: FakeProvider, claims: dict[str, Any]) -> str:
+    public = OctKey.import_key(fake.key.as_pem(private=False))
+    return jwt.encode({"alg": "HS256", "kid": "1"}, claims, public, algorithms=["HS256"])
+
+
+@pytest.mark.parametrize("forge", [_unsigned, _signed_with_the_public_key])
+async def test_a_token_without_the_providers_signature_is_refused(
+    fake: FakeProvider, forge: Callable[[FakeProvider, dict[str, Any]], str]
+) -> None:
+    fake.forged = lambda claims: forge(fake, claims)
+    provider = OidcProvider(fake.settings(), REDIRECT)
+    state, cookie = await started(provider, fake)
+    with pytest.raises(LoginRefused, match=r"not valid|does not answer"):
+        await provider.finish(request(f"code=1&state={state}", cookie))
+
+
+async def test_a_stranger_ends_no_login_of_others_and_its_memory_is_bounded(fake: FakeProvider) -> None:
+    provider = OidcProvider(fake.settings(), REDIRECT)
+    state, cookie = await started(provider, fake)
+    nonce, challenge = fake.nonce, fake.challenge
+    for number in range(STARTED_OF_NETWORK_MAX * 2):
+        await provider.start(request(address=f"2001:db8::{number:x}"))
+    assert len(provider._started) == STARTED_OF_NETWORK_MAX + 1
+    fake.nonce, fake.challenge = nonce, challenge
+    assert (await provider.finish(request(f"code=1&state={state}", cookie))).name == "oidc:alice"
+
+
+async def test_what_a_forged_request_says_is_one_line_of_the_log(
+    fake: FakeProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = OidcProvider(fake.settings(), REDIRECT)
+    state, cookie = await started(provider, fake)
+    with pytest.raises(LoginRefused) as caught:
+        await provider.finish(
+            request(f"error=x%0AERROR%20all%20lost&error_description=%1b%5b31m&state={state}", cookie)
+        )
+    assert "lost" not in caught.value.message
+    assert not any(set("\n\x1b") & set(one.getMessage()) for one in caplog.records)
 
 
 async def test_a_provider_that_is_not_there_or_has_another_name(fake: FakeProvider) -> None:

@@ -48,7 +48,7 @@ def test_all_of_it(tmp_path: Path) -> None:
         (OIDC.replace("admin", "root"), "there is no role 'root'"),
         (OIDC.replace('"sre"', ""), "no one could log in"),
         (OIDC + "x = 1", "Expected `array`"),
-        ("#" * (2 << 20), "larger than 1 MiB"),
+        ("#" * (2 << 20), "larger than 1048576 bytes"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, problem: str) -> None:

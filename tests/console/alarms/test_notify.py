@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import os
 from collections.abc import Iterator, Mapping
 from email import message_from_string, policy
 from pathlib import Path
@@ -145,10 +146,12 @@ def test_secrets_are_read_from_environment_and_files(tmp_path: Path) -> None:
     assert resolved(f"a ${{env:X}} ${{file:{tmp_path}/token}}", {"X": "1"}) == "a 1 abc"
     (tmp_path / "large").write_text("x" * (SECRET_BYTES_MAX + 1))
     (tmp_path / "binary").write_bytes(b"\xff")
+    os.mkfifo(tmp_path / "fifo")
     (tmp_path / "lines").write_text("a\r\nb")
     for name, reason in (
         ("none", "cannot be read"),
-        ("large", "more than"),
+        ("large", "larger than"),
+        ("fifo", "not a regular file"),
         ("binary", "UTF-8"),
         ("lines", "printable"),
     ):

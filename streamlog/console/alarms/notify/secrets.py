@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
+
+from streamlog.regular_file import read_regular
 
 REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]{1,1000})\}")
 SECRET_BYTES_MAX: Final = 64 << 10
@@ -33,12 +34,9 @@ def resolved(text: str, environment: Mapping[str, str] = os.environ) -> str:
 
 def _file(name: str) -> str:
     try:
-        with Path(name).open("rb") as file:
-            data = file.read(SECRET_BYTES_MAX + 1)
+        data, _ = read_regular(name, SECRET_BYTES_MAX)
     except OSError as error:
         raise SecretError(f"{name} cannot be read: {error.strerror}") from None
-    if len(data) > SECRET_BYTES_MAX:
-        raise SecretError(f"{name} has more than {SECRET_BYTES_MAX} bytes")
     try:
         return data.decode().rstrip("\r\n")
     except UnicodeDecodeError:

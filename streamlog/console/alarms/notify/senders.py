@@ -17,6 +17,8 @@ from streamlog.console.alarms.notify.secrets import SecretError, resolved
 
 SEND_TIMEOUT_S: Final = 15.0
 ANSWER_BYTES_MAX: Final = 64 << 10
+_PLAIN: Final = {"Accept-Encoding": "identity"}
+"""64 KiB of gzip can be 64 MiB."""
 _RETRIED: Final = (408, 425, 429)
 
 
@@ -51,10 +53,10 @@ async def _send_http(channel: HttpChannel, notice: Notice) -> None:
         request = REQUESTS[channel.type](notice, url, secret, headers, round(time.time() * 1000))
         async with (
             httpx.AsyncClient(timeout=SEND_TIMEOUT_S, follow_redirects=False) as client,
-            client.stream("POST", request.url, content=request.body, headers=request.headers) as answer,
+            client.stream("POST", request.url, content=request.body, headers={**_PLAIN, **request.headers}) as answer,
         ):
             body = b""
-            async for part in answer.aiter_bytes():
+            async for part in answer.aiter_raw():
                 body = (body + part)[:ANSWER_BYTES_MAX]
                 if len(body) == ANSWER_BYTES_MAX:
                     break

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.console.alarms.settings.rule_file import DEFAULT_SETTINGS, AlarmSettings, RuleFileError, read_settings
+from streamlog.regular_file import read_regular
 
 FILE_BYTES_MAX: Final = 1 << 20
 _Version = tuple[int, int, int] | None
@@ -55,12 +56,9 @@ class RuleStorage:
     def text(self) -> str:
         """Empty: there is no file. OSError, RuleFileError."""
         try:
-            with self.path.open("rb") as file:
-                data = file.read(FILE_BYTES_MAX + 1)
+            data, _ = read_regular(self.path, FILE_BYTES_MAX)
         except FileNotFoundError:
             return ""
-        if len(data) > FILE_BYTES_MAX:
-            raise RuleFileError([f"the file has more than {FILE_BYTES_MAX} bytes"])
         try:
             return data.decode()
         except UnicodeDecodeError as error:
