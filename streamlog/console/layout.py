@@ -1,10 +1,10 @@
-"""What all pages share: the frame with its navigation, headings, tiles, the result of an action."""
+"""What all pages share: the frame with its navigation, headings, tiles."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -13,14 +13,8 @@ from nicegui import app, background_tasks, context, ui
 from streamlog.console.access.caller import LOCAL, current_caller, may
 from streamlog.console.access.control import SessionCaller
 from streamlog.console.access.roles import Action
-from streamlog.console.charts import chart as chart
-from streamlog.console.charts import chart_options as chart_options
-from streamlog.console.charts import span_choice as span_choice
-from streamlog.console.formats import number as number
-from streamlog.console.formats import size as size
 from streamlog.console.sampler import ClusterSampler
 from streamlog.console.tables import STYLE
-from streamlog.errors import StreamlogError
 
 NAVIGATION: Final = (
     ("/", "Overview", "dashboard"),
@@ -34,13 +28,9 @@ NAVIGATION: Final = (
     ("/alarms", "Alarms", "notifications"),
 )
 AUDIT_PAGE: Final = ("/audit", "Audit", "fact_check")
-ROWS_PER_PAGE: Final = 25
 PRIMARY: Final = "#1f5fa8"
 NEGATIVE: Final = "#c62828"
 """Both have a contrast of 4.5 to 1 with white."""
-
-Column = tuple[str, str]
-"""(field, heading). Numbers are aligned to the right."""
 
 
 @contextmanager
@@ -143,41 +133,6 @@ def tile(name: str, value: str, *, bad: bool = False, note: str = "") -> None:
             ui.label(note).classes("text-xs text-note")
 
 
-def table(
-    columns: Sequence[Column],
-    rows: Sequence[Mapping[str, object]],
-    *,
-    key: str,
-    to: Callable[[Mapping[str, Any]], str] | None = None,
-    empty: str = "There is nothing to show.",
-) -> ui.table:
-    """A table with sorting, paging and a text filter; a click on a row opens `to`. Cells are shown as text."""
-    described = [
-        {
-            "name": field,
-            "label": name,
-            "field": field,
-            "sortable": True,
-            "align": "right" if rows and isinstance(rows[0].get(field), int | float) else "left",
-        }
-        for field, name in columns
-    ]
-    shown = ui.table(
-        columns=described, rows=[dict(row) for row in rows], row_key=key, pagination={"rowsPerPage": ROWS_PER_PAGE}
-    )
-    shown.classes("w-full").props(f'flat bordered dense no-data-label="{empty}"')
-    if len(rows) <= ROWS_PER_PAGE:
-        shown.props("hide-pagination")
-    else:
-        with shown.add_slot("top-right"):
-            search = ui.input(placeholder="Filter").props('dense clearable aria-label="Filter"')
-            search.bind_value(shown, "filter")
-    if to is not None:
-        shown.classes("cursor-pointer")
-        shown.on("rowClick", lambda event: ui.navigate.to(to(event.args[1])))
-    return shown
-
-
 def outage(sampler: ClusterSampler) -> None:
     """Why there is nothing to show: to be called while the cluster is unknown."""
     latest = sampler.latest
@@ -191,22 +146,3 @@ def outage(sampler: ClusterSampler) -> None:
         ui.label("No node of the cluster answers.").classes("text-lg font-semibold text-bad")
         ui.label(reason.message)
         ui.label("The console retries, and shows the cluster as soon as a node answers.")
-
-
-def waiting(sampler: ClusterSampler) -> bool:
-    """True where the cluster's state is unknown, which the page then says."""
-    if sampler.latest is not None and sampler.latest.state.cluster is not None:
-        return False
-    outage(sampler)
-    return True
-
-
-async def tried(work: Any, done: str) -> bool:
-    """Performs a user's action and shows its result. False: it failed."""
-    try:
-        await work
-    except StreamlogError as error:
-        ui.notify(error.message, type="negative", multi_line=True, close_button="Close", timeout=0)
-        return False
-    ui.notify(done, type="positive")
-    return True

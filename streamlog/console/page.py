@@ -1,6 +1,6 @@
 """One page: built when the cluster is known, and kept current by each sample without being built again.
 
-no sample, or no node answers     the page says so
+no sample, or no node answers     the page says so; the console's own pages (alarms, audit) are shown all the same
 the cluster is known              `build` was called once; after each sample the page's parts read their values again
 no node answers any more          the parts are hidden and the page says why, until a node answers
 """
@@ -85,12 +85,18 @@ def view(address: str) -> Callable[[Callable[..., Awaitable[None]]], object]:
     return ui.page(address, response_timeout=RESPONSE_S)
 
 
-async def show(sampler: ClusterSampler, title: str, build: Callable[[Page], Awaitable[object] | object]) -> None:
+async def show(
+    sampler: ClusterSampler,
+    title: str,
+    build: Callable[[Page], Awaitable[object] | object],
+    *,
+    needs_cluster: bool = True,
+) -> None:
     built = False
 
     async def refresh() -> None:
         nonlocal built
-        known = sampler.latest is not None and sampler.latest.state.cluster is not None
+        known = not needs_cluster or (sampler.latest is not None and sampler.latest.state.cluster is not None)
         content.set_visibility(known)
         actions.set_visibility(known)
         problem.set_visibility(not known)

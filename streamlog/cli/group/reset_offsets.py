@@ -158,10 +158,7 @@ def reset_offsets(
         from_file=from_file,
     )
     modes.check()
-    if dry_run and execute:
-        raise click.UsageError("--dry-run and --execute are mutually exclusive: give one of them.")
-    if from_file is None and all_topics == bool(topics):
-        raise click.UsageError("Give the partitions: --topic TOPIC[:0,1], or --all-topics.")
+    _check_scope(topics, dry_run=dry_run, execute=execute, chosen_by_file=from_file is not None, all_topics=all_topics)
 
     async def work(admin: AsyncAdmin) -> tuple[dict[TopicPartition, Offset], list[tuple[str, StreamlogError | None]]]:
         await check_empty(admin, named)
@@ -175,14 +172,27 @@ def reset_offsets(
     if export:
         _export(plan)
     else:
-        rows: list[Row] = [
-            {"group": named, "topic": one.topic, "partition": one.partition, "new_offset": offset}
-            for one, offset in plan.items()
-        ]
-        show_rows(output, rows, columns=_COLUMNS, headings=_HEADINGS)
+        _show(output, named, plan)
     if not execute and plan:
         click.echo("Nothing was changed: to change the offsets, give --execute.", err=True)
     end_with(results)
+
+
+def _check_scope(
+    topics: Sequence[str], *, dry_run: bool, execute: bool, chosen_by_file: bool, all_topics: bool
+) -> None:
+    if dry_run and execute:
+        raise click.UsageError("--dry-run and --execute are mutually exclusive: give one of them.")
+    if not chosen_by_file and all_topics == bool(topics):
+        raise click.UsageError("Give the partitions: --topic TOPIC[:0,1], or --all-topics.")
+
+
+def _show(output: Output, group: str, plan: Mapping[TopicPartition, Offset]) -> None:
+    rows: list[Row] = [
+        {"group": group, "topic": one.topic, "partition": one.partition, "new_offset": offset}
+        for one, offset in plan.items()
+    ]
+    show_rows(output, rows, columns=_COLUMNS, headings=_HEADINGS)
 
 
 async def _plan(

@@ -1,4 +1,5 @@
-"""Producers that a program does not close: their records are sent at its end, for FLUSH_S at most, with a warning.
+"""Producers that a program does not close: their records are sent at its end, with a warning, for FLUSH_S at most, all
+of them together, or until Ctrl-C.
 
     Producer        collected, or open when the interpreter exits --> closed in the background, awaited at the exit
     AsyncProducer   `asyncio.run` cancels its task                --> the task flushes before it ends
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
@@ -22,6 +24,7 @@ from streamlog.client.connection.sync_loop import Begun, LoopThread
 from streamlog.errors import StreamlogError
 
 FLUSH_S: Final = 10.0
+LEAST_S: Final = 0.1
 _log: Final = logging.getLogger(__name__)
 
 
@@ -55,7 +58,7 @@ def warn(name: str) -> None:
     )
 
 
-def report_lost(name: str, error: Exception) -> None:
+def report_lost(name: str, error: object) -> None:
     text = f"{name} was not closed, and records that it held may be lost: {error}"
     if _is_handled():
         _log.error("%s", text)
@@ -94,16 +97,38 @@ def flush_at_exit(client: Loopless) -> None:
 
 @atexit.register  # before any `finalize` is made, so it runs after them
 def _at_exit() -> None:
-    for client in list(_open):
-        loop = client.stopped_loop
-        if loop is not None:
-            warn(client.name)
-            try:
-                loop.run_until_complete(client.close(timeout_s=FLUSH_S))
-            except StreamlogError as error:
-                report_lost(client.name, error)
-    for name, closing in _closing:
-        try:
-            closing.result(FLUSH_S + 1)
-        except (StreamlogError, TimeoutError) as error:
-            report_lost(name, error)
+    """All of them within FLUSH_S, and less where the user interrupts it."""
+    deadline_s = time.monotonic() + FLUSH_S
+    waiting = [client for client in _open if client.stopped_loop is not None]
+    try:
+        while waiting:
+            _close_loopless(waiting[-1], _left_s(deadline_s))
+            waiting.pop()
+        while _closing:
+            _wait_for(*_closing[-1], _left_s(deadline_s) + 1)
+            _closing.pop()
+    except KeyboardInterrupt:
+        for name in [*(client.name for client in waiting), *(name for name, closing in _closing if not closing.done())]:
+            report_lost(name, "the wait for them was interrupted")
+
+
+def _left_s(deadline_s: float) -> float:
+    """A little for each, at least: without time a client drops its records and reports none."""
+    return round(max(LEAST_S, deadline_s - time.monotonic()), 1)
+
+
+def _close_loopless(client: Loopless, timeout_s: float) -> None:
+    loop = client.stopped_loop
+    assert loop is not None
+    warn(client.name)
+    try:
+        loop.run_until_complete(client.close(timeout_s=timeout_s))
+    except StreamlogError as error:
+        report_lost(client.name, error)
+
+
+def _wait_for(name: str, closing: Begun[None], timeout_s: float) -> None:
+    try:
+        closing.result(timeout_s)
+    except (StreamlogError, TimeoutError) as error:
+        report_lost(name, str(error) or "their cluster did not answer in time")

@@ -644,6 +644,7 @@ class AsyncProducer(TransactionCommands):
                 await self._settle_batches()
         except TimeoutError:
             unsettled = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
+            unsettled += self._pending.count
             raise RequestTimedOutError(
                 f"{unsettled} records were not acknowledged within {timeout_s:g} s of the flush; they may still be "
                 "written"

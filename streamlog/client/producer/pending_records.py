@@ -52,6 +52,10 @@ class PendingRecords:
         self._waiting: dict[str, list[PendingSend]] = {}
         self._searches: dict[asyncio.Task[None], None] = {}  # in their order
 
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
     def add(self, topic: str, waiting: PendingSend) -> bool:
         """Whether it is the first of its topic: the caller calls `search`."""
         self._buffer.reserve(waiting.size)

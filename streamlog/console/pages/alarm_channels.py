@@ -12,11 +12,21 @@ from streamlog.console.access.roles import Action
 from streamlog.console.alarms.deliveries import DeliveryStatus
 from streamlog.console.alarms.engine import AlarmEngine
 from streamlog.console.history import HistoryError
-from streamlog.console.layout import heading, table
+from streamlog.console.layout import heading
 from streamlog.console.pages.alarm_place import AlarmPlace
+from streamlog.console.table_view import Column, Row
+from streamlog.console.tables import LiveTable
 from streamlog.errors import InvalidRequestError
 
 DELIVERIES_SHOWN: Final = 200
+DELIVERIES: Final = (
+    Column("at", "Time"),
+    Column("channel", "Channel"),
+    Column("notice", "Notice"),
+    Column("status", "Status"),
+    Column("tries", "Tries"),
+    Column("failure", "Last failure"),
+)
 
 
 async def show_channels(place: AlarmPlace) -> None:
@@ -43,7 +53,7 @@ async def show_channels(place: AlarmPlace) -> None:
     except HistoryError as error:
         ui.label(str(error)).classes("text-bad")
         return
-    rows = [
+    rows: list[Row] = [
         {
             "key": one.delivery_id,
             "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.created_at_s)),
@@ -55,15 +65,7 @@ async def show_channels(place: AlarmPlace) -> None:
         }
         for one in deliveries
     ]
-    columns = (
-        ("at", "Time"),
-        ("channel", "Channel"),
-        ("notice", "Notice"),
-        ("status", "Status"),
-        ("tries", "Tries"),
-        ("failure", "Last failure"),
-    )
-    table(columns, rows, key="key", empty="Nothing was sent yet.")
+    LiveTable(DELIVERIES, lambda: rows, key="key", name="deliveries", empty="Nothing was sent yet.", wide=True)
 
 
 async def _test(engine: AlarmEngine, name: str) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 from nicegui import ui
 
+from streamlog.console.actions import refused
 from streamlog.console.alarms.engine import AlarmEngine
-from streamlog.console.layout import tried
+from streamlog.errors import StreamlogError
 
 
 class AlarmPlace(Struct):
@@ -18,6 +19,13 @@ class AlarmPlace(Struct):
 
     async def act(self, work: Awaitable[None], done: str) -> bool:
         """Performs a user's action and shows its result. False: it failed."""
-        succeeded = await tried(work, done)
-        self.redraw()
-        return succeeded
+        try:
+            await work
+        except StreamlogError as error:
+            refused(error.message)
+            return False
+        else:
+            ui.notify(done, type="positive")
+            return True
+        finally:
+            self.redraw()

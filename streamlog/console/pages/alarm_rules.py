@@ -15,11 +15,21 @@ from streamlog.console.alarms.messages import condition_text
 from streamlog.console.alarms.rules import DEFAULT_RULES, KINDS, AlarmRule, RuleKind, Unit
 from streamlog.console.alarms.settings.fields import FieldProblem, Fields
 from streamlog.console.alarms.settings.rule_file import RuleFileError, read_rule
-from streamlog.console.layout import heading, table
+from streamlog.console.layout import heading
 from streamlog.console.pages.alarm_place import AlarmPlace
+from streamlog.console.table_view import Column, Row
+from streamlog.console.tables import LiveTable
 from streamlog.errors import InvalidRequestError
 from streamlog.monitor import Severity
 
+COLUMNS: Final = (
+    Column("name", "Rule"),
+    Column("state", "State"),
+    Column("severity", "Severity"),
+    Column("condition", "Fires when"),
+    Column("channels", "Channels"),
+    Column("origin", "From"),
+)
 _UNITS: Final = {
     Unit.COUNT: "a number",
     Unit.SECONDS: "a duration, such as 10m",
@@ -35,7 +45,7 @@ def show_rules(place: AlarmPlace) -> None:
         if editable:
             ui.button("New rule", icon="add", on_click=lambda: _RuleForm(place, None)).props("no-caps")
     rules = engine.settings.rules
-    rows = [
+    rows: list[Row] = [
         {
             "name": rule.name,
             "state": _state(engine, rule),
@@ -46,22 +56,14 @@ def show_rules(place: AlarmPlace) -> None:
         }
         for rule in rules.values()
     ]
-    columns = (
-        ("name", "Rule"),
-        ("state", "State"),
-        ("severity", "Severity"),
-        ("condition", "Fires when"),
-        ("channels", "Channels"),
-        ("origin", "From"),
+    LiveTable(
+        COLUMNS,
+        lambda: rows,
+        key="name",
+        name="rules",
+        on_open=(lambda row: _RuleForm(place, rules.get(row["name"]))) if editable else None,
+        wide=True,
     )
-    shown = table(columns, rows, key="name")
-    if editable:
-        # A row opens its form by a click; with the keyboard it is chosen here.
-        ui.select(
-            list(rules), label="Change a rule", on_change=lambda event: _RuleForm(place, rules.get(event.value))
-        ).classes("w-64")
-        shown.classes("cursor-pointer")
-        shown.on("rowClick", lambda event: _RuleForm(place, rules.get(event.args[1]["name"])))
     ui.label(f"The rules are in {engine.path}. A rule of the file replaces the default one of its name.").classes(
         "text-sm text-note"
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
-from nicegui import ui
+from nicegui import context, ui
 
 from streamlog.console.access.caller import may, permitted
 from streamlog.console.access.roles import Action
@@ -16,47 +15,70 @@ from streamlog.console.alarms.evaluation import AlarmState, AlarmStatus
 from streamlog.console.alarms.messages import threshold_text
 from streamlog.console.alarms.rules import KINDS
 from streamlog.console.history import HistoryError
-from streamlog.console.layout import frame, heading, table
+from streamlog.console.layout import heading
+from streamlog.console.page import Page, show, view
 from streamlog.console.pages.alarm_channels import show_channels
 from streamlog.console.pages.alarm_place import AlarmPlace
 from streamlog.console.pages.alarm_rules import show_rules
 from streamlog.console.sampler import ClusterSampler
+from streamlog.console.table_view import Column, Row
+from streamlog.console.tables import LiveTable
 from streamlog.errors import InvalidRequestError
 from streamlog.monitor import Severity
 
 VIEWS: Final = ("Now", "History", "Rules", "Silences", "Channels")
 CARDS_MAX: Final = 50
 EVENTS_SHOWN: Final = 500
+PENDING: Final = (
+    Column("rule", "Rule"),
+    Column("subject", "Subject"),
+    Column("summary", "Condition"),
+    Column("for", "Holds for"),
+)
+EVENTS: Final = (
+    Column("at", "Time"),
+    Column("change", "Change"),
+    Column("severity", "Severity"),
+    Column("rule", "Rule"),
+    Column("summary", "Condition"),
+)
 SILENCES: Final = ("30m", "1h", "4h", "1d", "7d")
 
 
 def register(sampler: ClusterSampler, engine: AlarmEngine) -> None:
-    @ui.page("/alarms")
-    async def alarms(view: str = "now") -> None:
-        current = next((one for one in VIEWS if one.lower() == view), VIEWS[0])
-        body = ui.refreshable(lambda: _view(current, place))
+    @view("/alarms")
+    async def alarms() -> None:
+        await show(sampler, "Alarms", lambda page: _AlarmsPage(page, engine).build(), needs_cluster=False)
 
-        def choose(event: Any) -> None:
-            nonlocal current
-            current = event.value
-            ui.navigate.history.replace(f"/alarms?view={current.lower()}")
-            body.refresh()
 
-        shown = _state(engine)
+class _AlarmsPage:
+    """One of VIEWS, which is in the address: ?view=rules."""
 
-        def sampled() -> None:
-            """Draws again only what changed: a button keeps its focus."""
-            nonlocal shown
-            before, shown = shown, _state(engine)
-            if before != shown:
-                body.refresh()
+    def __init__(self, page: Page, engine: AlarmEngine) -> None:
+        self._page, self._engine = page, engine
+        given = context.client.request.query_params.get("view", "")
+        self._current = next((one for one in VIEWS if one.lower() == given), VIEWS[0])
+        self._body = ui.refreshable(lambda: _view(self._current, place))
+        place = AlarmPlace(engine, ui.element(), self._body.refresh)
 
-        with frame(sampler, "Alarms", sampled):
-            with ui.row().classes("w-full items-center justify-between"):
-                heading("Alarms")
-                ui.toggle(list(VIEWS), value=current, on_change=choose).props("dense no-caps unelevated")
-            place = AlarmPlace(engine, ui.element(), body.refresh)
-            await body()
+    async def build(self) -> None:
+        with self._page.actions:
+            choice = ui.toggle(list(VIEWS), value=self._current, on_change=self._choose)
+            choice.props("dense no-caps unelevated")
+        self._shown = _state(self._engine)
+        self._page.each_sample(self._sampled)
+        await self._body()
+
+    def _choose(self, event: Any) -> None:
+        self._current = event.value
+        ui.navigate.history.replace(f"/alarms?view={self._current.lower()}")
+        self._body.refresh()
+
+    def _sampled(self) -> None:
+        """Draws again only what changed: a button keeps its focus."""
+        before, self._shown = self._shown, _state(self._engine)
+        if before != self._shown:
+            self._body.refresh()
 
 
 def _state(engine: AlarmEngine) -> tuple[object, ...]:
@@ -110,7 +132,7 @@ def _now(place: AlarmPlace) -> None:
     heading("Pending", "conditions that do not hold for long enough yet" if pending else "None.")
     if pending:
         rules = engine.settings.rules
-        rows = [
+        rows: list[Row] = [
             {
                 "key": "\n".join((one.rule, *one.subject)),
                 "rule": one.rule,
@@ -122,8 +144,7 @@ def _now(place: AlarmPlace) -> None:
             }
             for one in pending
         ]
-        columns = (("rule", "Rule"), ("subject", "Subject"), ("summary", "Condition"), ("for", "Holds for"))
-        table(columns, rows, key="key")
+        LiveTable(PENDING, lambda: rows, key="key", name="pending alarms", wide=True)
 
 
 def firing_card(alarm: AlarmState, note: str = "") -> ui.card:
@@ -225,7 +246,7 @@ async def _history(engine: AlarmEngine) -> None:
     except HistoryError as error:
         _warning(str(error), ())
         return
-    rows: list[Mapping[str, object]] = [
+    rows: list[Row] = [
         {
             "key": number,
             "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.at_s)),
@@ -236,23 +257,4 @@ async def _history(engine: AlarmEngine) -> None:
         }
         for number, one in enumerate(events)
     ]
-    columns = (
-        ("at", "Time"),
-        ("change", "Change"),
-        ("severity", "Severity"),
-        ("rule", "Rule"),
-        ("summary", "Condition"),
-    )
-    table(columns, rows, key="key", empty="No alarm has fired yet.")
-
-
-def firing_on_overview(engine: AlarmEngine) -> None:
-    """The overview's part: what fires and was not acknowledged."""
-    firing = [one for one in engine.alarms(AlarmStatus.FIRING) if not one.acknowledged_by]
-    if not firing:
-        return
-    with ui.row().classes("items-baseline gap-3 w-full"):
-        heading("Alarms", f"{len(firing)} firing")
-        ui.link("all alarms", "/alarms")
-    for one in firing[:3]:
-        firing_card(one)
+    LiveTable(EVENTS, lambda: rows, key="key", name="alarm history", empty="No alarm has fired yet.", wide=True)

@@ -6,16 +6,32 @@ from nicegui import ui
 
 from streamlog.client.admin.values import NodeState
 from streamlog.console.alarms.engine import AlarmEngine
+from streamlog.console.alarms.evaluation import AlarmStatus
+from streamlog.console.alarms.rules import RuleKind
 from streamlog.console.formats import catch_up, number, page_of, size
 from streamlog.console.layout import heading, tile
 from streamlog.console.page import Page, show, view
-from streamlog.console.pages.alarms import firing_on_overview
+from streamlog.console.pages.alarms import firing_card
 from streamlog.console.rates import total
 from streamlog.console.sampler import ClusterSampler
 from streamlog.console.table_view import Column, Row
 from streamlog.monitor import Severity, findings_of
 
 LAGS_SHOWN = 10
+ALARMS_SHOWN = 5
+FOUND_KINDS = frozenset(
+    {
+        RuleKind.CLUSTER_UNREACHABLE,
+        RuleKind.NODE_DOWN,
+        RuleKind.NO_QUORUM,
+        RuleKind.OFFLINE_PARTITIONS,
+        RuleKind.UNDER_MIN_ISR,
+        RuleKind.UNDER_REPLICATED,
+        RuleKind.LOG_DIR_OFFLINE,
+        RuleKind.HANGING_TRANSACTION,
+    }
+)
+"""Alarms of these are about what `findings_of` finds."""
 
 
 def register(sampler: ClusterSampler, alarms: AlarmEngine) -> None:
@@ -26,8 +42,7 @@ def register(sampler: ClusterSampler, alarms: AlarmEngine) -> None:
 
 async def _build(page: Page, alarms: AlarmEngine) -> None:
     await page.live(lambda: _tiles(page))
-    await page.live(lambda: firing_on_overview(alarms))
-    await page.live(lambda: _findings(page))
+    await page.live(lambda: _wrong_now(page, alarms))
     heading("Largest lags")
     page.table(
         (
@@ -77,9 +92,15 @@ def _tiles(page: Page) -> None:
         tile("Logs on disk", size(used), note=free)
 
 
-def _findings(page: Page) -> None:
+def _wrong_now(page: Page, alarms: AlarmEngine) -> None:
+    """Findings, and the alarms that are not about the same. Acknowledged alarms are on /alarms only."""
     found = findings_of(page.latest.state)
-    heading("What is wrong now", "" if found else "Nothing: the cluster is healthy.")
+    firing = [one for one in alarms.alarms(AlarmStatus.FIRING) if not one.acknowledged_by]
+    others = [one for one in firing if one.kind not in FOUND_KINDS]
+    with ui.row().classes("items-baseline gap-3 w-full no-wrap"):
+        heading("What is wrong now", "" if found or others else "Nothing: the cluster is healthy.")
+        if firing:
+            ui.link(f"{len(firing)} alarms" if len(firing) > 1 else "1 alarm", "/alarms").classes("whitespace-nowrap")
     for one in found:
         critical = one.severity is Severity.CRITICAL
         with ui.card().classes(f"w-full p-3 gap-1 border-l-4 {'border-red-600' if critical else 'border-amber-500'}"):
@@ -89,6 +110,8 @@ def _findings(page: Page) -> None:
                 ui.label(one.problem).classes("font-semibold")
             ui.label(f"Why: {one.cause}").classes("text-sm")
             ui.label(f"What to do: {one.remedy}").classes("text-sm")
+    for alarm in others[:ALARMS_SHOWN]:
+        firing_card(alarm)
 
 
 def lag_rows(page: Page) -> list[Row]:

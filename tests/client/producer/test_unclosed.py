@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,47 @@ def test_what_cannot_be_sent_is_reported() -> None:
     ended = run(short + SYNC.format(settings="dict(client_id='meter')", size=1, end=""), "127.0.0.1:1", "t")
     assert "producer 'meter' was not closed, and records that it held may be lost" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+MANY = """
+import asyncio
+from streamlog.client import AsyncProducer
+from streamlog.client.connection import unclosed
+
+unclosed.FLUSH_S = {flush_s}
+kept = []
+
+async def main():
+    for number in range({count}):
+        producer = AsyncProducer(bootstrap_servers="127.0.0.1:1", linger_ms=60_000, client_id=f"p{{number}}")
+        await producer.start()
+        producer.send("t", b"v")
+        kept.append(producer)
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+"""
+
+
+def test_many_producers_of_a_cluster_that_is_gone_wait_no_longer_than_one() -> None:
+    """Each for itself would take 150 s, which is more than `run` waits."""
+    ended = run(MANY.format(flush_s=5, count=30), "")
+    assert ended.stderr.count("records that it held may be lost: 1 records were not acknowledged") == 30
+    assert "Traceback" not in ended.stderr
+
+
+def test_ctrl_c_ends_the_wait_and_the_lost_records_are_reported() -> None:
+    program = MANY.format(flush_s=600, count=2)
+    command = [sys.executable, "-W", "default::ResourceWarning", "-c", program]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as ending:
+        assert ending.stderr is not None
+        lines = iter(ending.stderr.readline, "")
+        assert any("was not closed: its records are sent now" in line for line in lines)
+        ending.send_signal(signal.SIGINT)
+        rest = "".join(lines)
+        ending.wait(60)
+    assert rest.count("interrupted") == 2, rest
+    assert "Traceback" not in rest
 
 
 def test_a_closed_producer_warns_of_nothing(cluster: InProcessCluster) -> None:

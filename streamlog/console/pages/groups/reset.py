@@ -9,7 +9,7 @@ from typing import Final
 
 from nicegui import ui
 
-from streamlog.client.admin.offset_resets import ResetKind, ResetTo, check_empty, plan_reset
+from streamlog.client.admin.offset_resets import Committed, ResetKind, ResetTo, check_empty, plan_reset
 from streamlog.config.offset_reset import parse_duration_ms
 from streamlog.console.actions import refused, run
 from streamlog.console.page import Page
@@ -64,81 +64,102 @@ def reset_to(place: str, text: str, now_ms: int) -> ResetTo:
 
 
 async def open_reset(page: Page, group: str) -> None:
-    admin = page.sampler.admin
     try:
-        committed = await admin.list_group_offsets(group)
+        committed = await page.sampler.admin.list_group_offsets(group)
     except StreamlogError as error:
         refused(error.message)
         return
-    plan: dict[TopicPartition, Offset] = {}
-    topics = sorted({at.topic for at in committed} | {topic.name for topic in page.latest.topics if not topic.internal})
+    _ResetDialog(page, group, committed)
 
-    def rows() -> Sequence[Row]:
+
+class _ResetDialog:
+    """What is chosen -> Preview -> a plan that is shown -> Reset. A change of what is chosen drops the plan."""
+
+    def __init__(self, page: Page, group: str, committed: Committed) -> None:
+        self._sampler, self._admin = page.sampler, page.sampler.admin
+        self._group, self._committed = group, committed
+        self._plan: dict[TopicPartition, Offset] = {}
+        topics = {at.topic for at in committed} | {one.name for one in page.latest.topics if not one.internal}
+        with ui.dialog(value=True) as self._dialog, ui.card().classes("w-full max-w-3xl"):
+            title = ui.label(f"Reset offsets of group {group}").classes("text-lg font-semibold break-all")
+            title.props('role="heading" aria-level="2"')
+            self._choices(sorted(topics))
+            self._problem = ui.label("").classes("text-bad").props('role="alert"')
+            self._table = LiveTable(
+                COLUMNS, self._rows, key="at", name="new offsets", empty="Choose Preview to see the new offsets."
+            )
+            self._buttons()
+
+    def _choices(self, topics: Sequence[str]) -> None:
+        with ui.row().classes("w-full items-end gap-3"):
+            self._topic = ui.select([ALL_TOPICS, *topics], label="Topic", value=ALL_TOPICS, with_input=True)
+            self._place = ui.select(PLACES, label="To", value="earliest")
+            self._text = ui.input("Offset, time or duration")
+            self._text.bind_visibility_from(
+                self._place, "value", backward=lambda value: value not in ("earliest", "latest")
+            )
+        for choice in (self._topic, self._place, self._text):
+            choice.classes("w-72")
+            choice.on_value_change(self._drop_plan)
+
+    def _buttons(self) -> None:
+        with ui.row():
+            ui.button("Preview", on_click=self._preview).props("no-caps")
+            self._execute = ui.button("Reset", on_click=self._reset).props("no-caps color=negative")
+            self._execute.disable()
+            ui.button("Cancel", on_click=self._dialog.close).props("flat no-caps color=inherit")
+
+    def _rows(self) -> Sequence[Row]:
         found = []
-        for at, offset in plan.items():
-            old = committed[at].offset if at in committed else None
+        for at, offset in self._plan.items():
+            old = self._committed[at].offset if at in self._committed else None
             difference = None if old is None else offset - old
             found.append({"at": str(at), "old": old, "new": offset, "difference": difference})
         return found
 
-    with ui.dialog(value=True) as dialog, ui.card().classes("w-full max-w-3xl"):
-        ui.label(f"Reset offsets of group {group}").classes("text-lg font-semibold break-all").props(
-            'role="heading" aria-level="2"'
-        )
-        with ui.row().classes("w-full items-end gap-3"):
-            topic = ui.select([ALL_TOPICS, *topics], label="Topic", value=ALL_TOPICS, with_input=True).classes("w-72")
-            place = ui.select(PLACES, label="To", value="earliest").classes("w-72")
-            text = ui.input("Offset, time or duration").classes("w-72")
-            text.bind_visibility_from(place, "value", backward=lambda value: value not in ("earliest", "latest"))
-        problem = ui.label("").classes("text-bad").props('role="alert"')
-        table = LiveTable(COLUMNS, rows, key="at", name="new offsets", empty="Choose Preview to see the new offsets.")
+    def _drop_plan(self) -> None:
+        self._plan = {}
+        self._table.refresh()
+        self._execute.disable()
 
-        async def preview() -> None:
-            problem.set_text("")
-            plan.clear()
-            try:
-                to = reset_to(place.value, (text.value or "").strip(), time.time_ns() // 1_000_000)
-                await check_empty(admin, group)
-                if topic.value == ALL_TOPICS:
-                    partitions = sorted(committed)
-                else:
-                    described = await admin.describe_topic(topic.value)
-                    partitions = [TopicPartition(topic.value, one.partition) for one in described.partitions]
-                plan.update(await plan_reset(admin, committed, partitions, to))
-                if not plan:
-                    problem.set_text("The group has no committed offsets: choose a topic.")
-            except StreamlogError as error:
-                problem.set_text(
-                    f"Refused: {error.message}. Stop its members first." if _live(error) else error.message
-                )
-            except ValueError as error:
-                problem.set_text(f"{error}.")
-            table.refresh()
-            execute.set_enabled(bool(plan))
+    async def _preview(self) -> None:
+        self._drop_plan()
+        self._problem.set_text("")
+        try:
+            self._plan = await self._planned()
+        except StreamlogError as error:
+            reason = f"Refused: {error.message}. Stop its members first." if _live(error) else error.message
+            self._problem.set_text(reason)
+        except ValueError as error:
+            self._problem.set_text(f"{error}.")
+        self._table.refresh()
+        self._execute.set_enabled(bool(self._plan))
 
-        async def reset() -> None:
-            async def work() -> None:
-                await check_empty(admin, group)
-                for one in await admin.alter_group_offsets(group, plan):
-                    if one.error is not None:
-                        raise one.error
+    async def _planned(self) -> dict[TopicPartition, Offset]:
+        """StreamlogError; ValueError: what is chosen gives no plan."""
+        to = reset_to(self._place.value, (self._text.value or "").strip(), time.time_ns() // 1_000_000)
+        await check_empty(self._admin, self._group)
+        found = await plan_reset(self._admin, self._committed, await self._partitions(), to)
+        if not found:
+            raise ValueError("The group has no committed offsets: choose a topic")
+        return found
 
-            done = f"{len(plan)} offsets of group {group} are reset."
-            if await run(page.sampler, work, done):
-                dialog.close()
+    async def _partitions(self) -> list[TopicPartition]:
+        if self._topic.value == ALL_TOPICS:
+            return sorted(self._committed)
+        described = await self._admin.describe_topic(self._topic.value)
+        return [TopicPartition(self._topic.value, one.partition) for one in described.partitions]
 
-        def stale() -> None:
-            plan.clear()
-            table.refresh()
-            execute.disable()
+    async def _reset(self) -> None:
+        done = f"{len(self._plan)} offsets of group {self._group} are reset."
+        if await run(self._sampler, self._alter, done):
+            self._dialog.close()
 
-        for choice in (topic, place, text):
-            choice.on_value_change(stale)
-        with ui.row():
-            ui.button("Preview", on_click=preview).props("no-caps")
-            execute = ui.button("Reset", on_click=reset).props("no-caps color=negative")
-            execute.disable()
-            ui.button("Cancel", on_click=dialog.close).props("flat no-caps color=inherit")
+    async def _alter(self) -> None:
+        await check_empty(self._admin, self._group)
+        for one in await self._admin.alter_group_offsets(self._group, self._plan):
+            if one.error is not None:
+                raise one.error
 
 
 def _live(error: StreamlogError) -> bool:
