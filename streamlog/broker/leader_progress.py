@@ -56,11 +56,15 @@ class LeaderProgress:
             watcher.on_appended(appended)
 
     def publish(self) -> None:
-        """Notify the watchers where what readers see has changed."""
-        facts = self._facts()
-        if facts == self._published:
+        """Notify the watchers where what readers see has changed.
+
+        The last stable offset changes with the other two only: what happens to transactions above the high watermark
+        does not count yet.
+        """
+        published = self._published
+        if self._state.high_watermark == published[0] and self._log.log_start_offset == published[2]:
             return
-        self._published = facts
+        self._published = facts = self._facts()
         if self._former_committed is not None and facts[0] >= self._epoch_start and not self._former_committed.done():
             self._former_committed.set_result(None)
         for watcher in tuple(self.watchers):

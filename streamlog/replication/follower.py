@@ -35,12 +35,8 @@ class PartitionFollower:
     def __init__(self, log: ReplicaLog, leader_epoch: LeaderEpoch, *, high_watermark: Offset) -> None:
         self._log = log
         self.leader_epoch = leader_epoch
-        self._high_watermark = Offset(min(high_watermark, log.log_end_offset))
-
-    @property
-    def high_watermark(self) -> Offset:
-        """min(the leader's, own end). Falls only with a truncation below it, which only an unclean election causes."""
-        return self._high_watermark
+        # min(the leader's, own end). Falls only with a truncation below it, which only an unclean election causes.
+        self.high_watermark = Offset(min(high_watermark, log.log_end_offset))
 
     def position(self) -> FetchPosition:
         log = self._log
@@ -54,7 +50,7 @@ class PartitionFollower:
         if len(batches):
             self._log.append_as_follower(batches)
         end = self._log.log_end_offset
-        self._high_watermark = max(self._high_watermark, Offset(min(leader_high_watermark, end)))
+        self.high_watermark = max(self.high_watermark, Offset(min(leader_high_watermark, end)))
         if self._log.log_start_offset < leader_log_start <= end:
             self._log.advance_log_start(leader_log_start)
 
@@ -97,10 +93,10 @@ class PartitionFollower:
         """The leader's log does not have the next offset."""
         if self._log.log_end_offset < leader_start:
             await self._log.restart_at(leader_start)
-            self._high_watermark = leader_start
+            self.high_watermark = leader_start
         elif self._log.log_end_offset > leader_end:
             await self._truncate(leader_end)
 
     async def _truncate(self, offset: Offset) -> None:
         await self._log.truncate(offset)
-        self._high_watermark = min(self._high_watermark, self._log.log_end_offset)
+        self.high_watermark = min(self.high_watermark, self._log.log_end_offset)

@@ -40,7 +40,7 @@ from streamlog.errors import (
     OutcomeUnknownError,
     UnknownLeaderEpochError,
 )
-from streamlog.model import Appended, BrokerId, EpochEnd, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import INT64_MAX, Appended, BrokerId, EpochEnd, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader
 from streamlog.replication.acks import AckWaiters
@@ -74,12 +74,18 @@ class _Follower(Struct):
     gone_ms: int | None = None  # since when it has no stream; None: it has one, or has not had one yet
 
 
+_NOT_A_REPLICA: Final = _Follower(None, 0, 0, Offset(0))
+"""In the ISR, but not among the replicas: it never reports, so the high watermark stays."""
+
+
 class PartitionLeader:
     """Owned by the node's partition table; one event loop. `may_join(broker)`: neither fenced nor shutting down."""
 
-    # What `_advance` needs for each record, recomputed by `_count` when ISR or replicas have changed.
+    # What is looked up for each record, recomputed by `_count` when ISR or replicas have changed.
+    in_sync: tuple[BrokerId, ...]  # the committed ISR
     _enough_replicas: bool  # in sync, for min.insync.replicas
-    _counted: tuple[BrokerId, ...]  # the maximal ISR
+    _counts_own_end: bool  # this node is in the maximal ISR
+    _counted: tuple[_Follower, ...]  # the others that are
 
     def __init__(
         self,
@@ -95,12 +101,13 @@ class PartitionLeader:
         self._term = term
         self._may_join = may_join
         self._isr = Isr(term.isr, term.leader_epoch, term.partition_epoch)
+        self.replicas = term.replicas  # in assignment order
         self._followers = {
             broker: _Follower(None, now_ms, now_ms, log.log_end_offset) for broker in term.replicas if broker != term.me
         }
         log.assign_epoch(term.leader_epoch)
         self._epoch_start = log.log_end_offset
-        self._high_watermark = Offset(min(max(high_watermark, log.log_start_offset), log.log_end_offset))
+        self.high_watermark = Offset(min(max(high_watermark, log.log_start_offset), log.log_end_offset))
         self._acks = AckWaiters()
         self._resigned = False
         self._count()
@@ -113,17 +120,8 @@ class PartitionLeader:
         return self._term.leader_epoch
 
     @property
-    def high_watermark(self) -> Offset:
-        return self._high_watermark
-
-    @property
     def isr(self) -> Isr:
         return self._isr
-
-    @property
-    def replicas(self) -> tuple[BrokerId, ...]:
-        """In assignment order."""
-        return self._term.replicas
 
     @property
     def waiting(self) -> int:
@@ -164,7 +162,7 @@ class PartitionLeader:
         if self._resigned:
             raise InvariantError(f"{self._term.partition}: this leadership has ended")
         future = self._acks.add(end_offset)
-        if end_offset <= self._high_watermark:
+        if end_offset <= self.high_watermark:
             self._settle()
         return future
 
@@ -173,7 +171,7 @@ class PartitionLeader:
     def on_ackable_end(self) -> Offset:
         """The own log's ackable end has moved. Returns the current high watermark."""
         self._advance()
-        return self._high_watermark
+        return self.high_watermark
 
     def check_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """The epoch that a follower or client knows: FENCED_LEADER_EPOCH below ours, UNKNOWN_LEADER_EPOCH above."""
@@ -207,29 +205,29 @@ class PartitionLeader:
 
         `divergence` was checked when the slot began, so the position refers to this log's records.
         """
-        follower = self._followers.get(broker)
-        if follower is None or not 0 <= ackable_end <= self._log.log_end_offset:
+        follower, log_end = self._followers.get(broker), self._log.log_end_offset
+        if follower is None or not 0 <= ackable_end <= log_end:
             raise InvalidRequestError(
                 f"{self._term.partition}: broker {broker} cannot hold records up to {ackable_end}, the log ends at"
-                f" {self._log.log_end_offset}",
+                f" {log_end}",
                 field="log_end_offset",
-                limit=self._log.log_end_offset,
+                limit=log_end,
             )
-        if ackable_end >= self._log.log_end_offset:
+        if ackable_end >= log_end:
             follower.caught_up_ms = now_ms
         elif ackable_end >= follower.leader_end_then:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.reported_ms)
         follower.ackable_end = ackable_end
-        follower.reported_ms, follower.leader_end_then = now_ms, self._log.log_end_offset
+        follower.reported_ms, follower.leader_end_then = now_ms, log_end
         follower.gone_ms = None
         self._advance()
-        return self._high_watermark
+        return self.high_watermark
 
-    def on_appended(self, first_offset: Offset, now_ms: Callable[[], int]) -> None:
+    def on_appended(self, first_offset: Offset, now_ms: int) -> None:
         """The log has grown from `first_offset` on: followers that were at its end have been caught up until now."""
         for follower in self._followers.values():
             if follower.ackable_end == first_offset:
-                follower.caught_up_ms = now_ms()
+                follower.caught_up_ms = now_ms
 
     def on_gone(self, broker: BrokerId, now_ms: int) -> None:
         """The follower's stream has closed. Its next position shows that it is back."""
@@ -254,25 +252,36 @@ class PartitionLeader:
 
     def _count(self) -> None:
         """ISR, replicas or min.insync.replicas have changed."""
-        self._enough_replicas = len(self._isr.committed) >= self.min_isr
-        self._counted = self._isr.maximal
+        maximal, me = self._isr.maximal, self._term.me
+        self.in_sync = self._isr.committed
+        self._enough_replicas = len(self.in_sync) >= self.min_isr
+        self._counts_own_end = me in maximal
+        self._counted = tuple(self._followers.get(broker, _NOT_A_REPLICA) for broker in maximal if broker != me)
 
     def _advance(self) -> None:
-        """Recompute the high watermark (SEMANTICS 1). Runs several times for each record: no call without need."""
-        if self._enough_replicas:
-            lowest = min(map(self._end_of, self._counted))
-            if lowest > self._high_watermark:
-                self._high_watermark = lowest
-                self._settle()
-
-    def _end_of(self, broker: BrokerId) -> Offset:
-        if broker == self._term.me:
-            return self._log.ackable_end
-        follower = self._followers.get(broker)
-        return Offset(0) if follower is None or follower.ackable_end is None else follower.ackable_end
+        """Recompute the high watermark (SEMANTICS 1): the lowest end of the maximal ISR. Runs several times for each
+        record, so it makes no call without need.
+        """
+        if not self._enough_replicas:
+            return
+        current, lowest = self.high_watermark, INT64_MAX
+        for follower in self._counted:
+            end = follower.ackable_end
+            if end is None or end <= current:
+                return
+            if end < lowest:
+                lowest = end
+        if self._counts_own_end:
+            own = self._log.ackable_end
+            if own <= current:
+                return
+            if own < lowest:
+                lowest = own
+        self.high_watermark = Offset(lowest)
+        self._settle()
 
     def _settle(self) -> None:
-        self._acks.passed(self._high_watermark, enough_replicas=self._enough_replicas)
+        self._acks.passed(self.high_watermark, enough_replicas=self._enough_replicas)
 
     # -- the ISR
 
@@ -317,7 +326,7 @@ class PartitionLeader:
 
     def _has_caught_up(self, broker: BrokerId) -> bool:
         end = self._followers[broker].ackable_end
-        return end is not None and end >= self._high_watermark and end >= self._epoch_start and self._may_join(broker)
+        return end is not None and end >= self.high_watermark and end >= self._epoch_start and self._may_join(broker)
 
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """By the quorum's result of a proposal, or by the metadata."""
@@ -334,6 +343,7 @@ class PartitionLeader:
     def on_assignment(self, replicas: tuple[BrokerId, ...], min_insync_replicas: int, now_ms: int) -> None:
         """Other replicas (a reassignment), or another `min.insync.replicas`, within this leadership."""
         self._term = replace(self._term, replicas=replicas, min_insync_replicas=min_insync_replicas)
+        self.replicas = replicas
         end = self._log.log_end_offset
         self._followers = {
             broker: self._followers.get(broker) or _Follower(None, now_ms, now_ms, end)

@@ -60,12 +60,14 @@ def _patched(owner: type, name: str, method: object) -> AbstractContextManager[o
 
 def ack_before_sync_on_leader() -> AbstractContextManager[object]:
     """The leader counts itself for what it has written (SEMANTICS 5)."""
-    end_of = PartitionLeader._end_of
 
-    def mutant(self: PartitionLeader, broker: BrokerId) -> Offset:
-        return self._log.log_end_offset if broker == self._term.me else end_of(self, broker)
+    def mutant(self: PartitionLeader) -> None:
+        ends = [self._log.log_end_offset, *(follower.ackable_end or Offset(0) for follower in self._counted)]
+        if self._enough_replicas and min(ends) > self.high_watermark:
+            self.high_watermark = min(ends)
+            self._settle()
 
-    return _patched(PartitionLeader, "_end_of", mutant)
+    return _patched(PartitionLeader, "_advance", mutant)
 
 
 def ack_before_sync_on_follower() -> AbstractContextManager[object]:
@@ -142,7 +144,7 @@ def ack_before_replication() -> AbstractContextManager[object]:
 
     def mutant(self: PartitionLeader) -> None:
         if self._enough_replicas:
-            self._high_watermark = max(self._high_watermark, self._log.ackable_end)
+            self.high_watermark = max(self.high_watermark, self._log.ackable_end)
         self._settle()
 
     return _patched(PartitionLeader, "_advance", mutant)

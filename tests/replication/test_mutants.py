@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from streamlog.model import BrokerId, LeaderEpoch, Offset
+from streamlog.model import LeaderEpoch, Offset
 from streamlog.replication.follower import FetchPosition, PartitionFollower
 from streamlog.replication.isr import Isr
 from streamlog.replication.leader import PartitionLeader
@@ -18,13 +18,23 @@ from tests.replication.lives import ReplicatedLives
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
+def _advance_by(
+    patch: pytest.MonkeyPatch, own: Callable[[PartitionLeader], Offset], end_of: Callable[[Any, Offset], Offset]
+) -> None:
+    """`own`: what the leader counts itself for; `end_of`: a follower, given that."""
+
+    def advance(self: PartitionLeader) -> None:
+        mine = own(self)
+        lowest = min([mine, *(end_of(follower, mine) for follower in self._counted)])
+        if self._enough_replicas and lowest > self.high_watermark:
+            self.high_watermark = lowest
+            self._settle()
+
+    patch.setattr(PartitionLeader, "_advance", advance)
+
+
 def leader_counts_what_is_written(patch: pytest.MonkeyPatch) -> None:
-    honest = PartitionLeader._end_of
-
-    def end_of(self: PartitionLeader, broker: BrokerId) -> Offset:
-        return self._log.log_end_offset if broker == self._term.me else honest(self, broker)
-
-    patch.setattr(PartitionLeader, "_end_of", end_of)
+    _advance_by(patch, lambda self: self._log.log_end_offset, lambda one, mine: one.ackable_end or Offset(0))
 
 
 def follower_reports_what_is_written(patch: pytest.MonkeyPatch) -> None:
@@ -38,10 +48,7 @@ def follower_reports_what_is_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledged_before_replication(patch: pytest.MonkeyPatch) -> None:
-    def end_of(self: PartitionLeader, broker: BrokerId) -> Offset:
-        return self._log.ackable_end
-
-    patch.setattr(PartitionLeader, "_end_of", end_of)
+    _advance_by(patch, lambda self: self._log.ackable_end, lambda one, mine: mine)
 
 
 def no_divergence_check(patch: pytest.MonkeyPatch) -> None:
@@ -54,14 +61,11 @@ def no_divergence_check(patch: pytest.MonkeyPatch) -> None:
 def joins_without_having_caught_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLeader, "_has_caught_up", lambda self, broker: self._may_join(broker))
     patch.setattr(Isr, "maximal", property(lambda self: self._committed))
-    patch.setattr(PartitionLeader, "_end_of", _end_of_those_who_reported)
-
-
-def _end_of_those_who_reported(self: Any, broker: BrokerId) -> Offset:
-    if broker == self._term.me:
-        return self._log.ackable_end
-    end = self._followers[broker].ackable_end
-    return self._log.ackable_end if end is None else end
+    _advance_by(
+        patch,
+        lambda self: self._log.ackable_end,
+        lambda one, mine: mine if one.ackable_end is None else one.ackable_end,
+    )
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ class AppendPipeline:
         traffic = self._traffic
         traffic.records_in += appended.next_offset - appended.first_offset
         traffic.bytes_in += appended.size_bytes
-        leader.on_appended(appended.first_offset, self._now_ms)
+        leader.on_appended(appended.first_offset, self._now_ms())
         self._progress.on_appended(appended)
         if not log.config.syncs_each_append:
             leader.on_ackable_end()

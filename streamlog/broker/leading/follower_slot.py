@@ -113,7 +113,7 @@ class FollowerSlot:
 
     @property
     def in_sync(self) -> bool:
-        return self.follower in self.replica.state.isr.committed
+        return self.follower in self.replica.state.in_sync
 
     @property
     def has_queue(self) -> bool:
@@ -126,7 +126,7 @@ class FollowerSlot:
 
     @property
     def has_update(self) -> bool:
-        return self._sent_facts != (self.replica.high_watermark, self.replica.log_start_offset)
+        return self._sent_facts != (self.replica.state.high_watermark, self.replica.log.log_start_offset)
 
     @property
     def credit_left(self) -> int:
@@ -165,7 +165,7 @@ class FollowerSlot:
         self._sent_bytes += len(data)
 
     def update(self, batches: Sequence[Buffer]) -> SlotUpdate:
-        self._sent_facts = facts = (self.replica.high_watermark, self.replica.log_start_offset)
+        self._sent_facts = facts = (self.replica.state.high_watermark, self.replica.log.log_start_offset)
         self.replica.traffic.replicated_out += sum(map(len, batches))
         first, self._first = self._first, False
         return SlotUpdate(self.number, *facts, batches, has_gaps=first and self.replica.log.has_gaps)

@@ -237,7 +237,7 @@ class LeaderReplica:
             return
         state.on_position(broker, ackable_end, self._now_ms())
         self._progress.publish()
-        if broker not in state.isr.committed:
+        if broker not in state.in_sync:
             self.review_isr()
 
     def on_gone(self, broker: BrokerId) -> None:
