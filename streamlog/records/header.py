@@ -84,13 +84,14 @@ class TimestampType(enum.IntEnum):
 
 
 _CODECS: Final = tuple(Codec)
+_CODEC_MAX: Final = int(Codec.ZSTD)
 _TIMESTAMP_TYPES: Final = tuple(TimestampType)
 
 
 def codec_of(attributes: int) -> Codec:
     """The codec that a batch's (or a legacy message's) attributes name; UnsupportedCompressionError for 5 to 7."""
     number = attributes & CODEC_MASK
-    if number >= len(_CODECS):
+    if number > _CODEC_MAX:
         raise UnsupportedCompressionError(f"unknown compression codec {number}", codec=number)
     return _CODECS[number]
 
@@ -201,11 +202,10 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
     `header` is what `read_header` gave for `position`; its length must have been bounded already.
     """
-    end = position + header.size_bytes
-    if not HEADER_SIZE <= header.size_bytes <= len(buffer) - position:
+    end = position + LOG_OVERHEAD + header.length
+    if not position + HEADER_SIZE <= end <= len(buffer):
         raise CorruptMessageError("the batch is incomplete", position=position, length=header.length)
-    with memoryview(buffer) as view, view[position + CRC_START : end] as covered:
-        crc = crc32c(covered)
+    crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     if crc != header.crc:
         reason = f"CRC mismatch: stored {header.crc:#010x}, computed {crc:#010x}"
         raise CorruptMessageError(reason, position=position, stored=header.crc, computed=crc)

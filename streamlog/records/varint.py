@@ -54,11 +54,17 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
     Raises InvalidRecordError for more than 32 bits, IndexError where the data end.
     """
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
     return _read(data, position, *_VARINT)
 
 
 def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """As `read_varint`, for 64 bits."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
     return _read(data, position, *_VARLONG)
 
 

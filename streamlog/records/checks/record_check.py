@@ -30,7 +30,7 @@ from streamlog.records.columns.equal_shape import EqualRecords, equal_records
 from streamlog.records.compression.bounds import too_large
 from streamlog.records.compression.codecs import decompress
 from streamlog.records.compression.unpacked_size import unpacked_size_max
-from streamlog.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
+from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, Codec, codec_of
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN, checked_sum, read_headers, refusal
 from streamlog.records.varint import read_varint, read_varlong
@@ -100,8 +100,8 @@ def _checked_in_python(raw: bytes, header: BatchHeader, rules: _Rules) -> Record
 
 
 def _unpacked(buffer: Buffer, position: int, header: BatchHeader, size_bytes_max: int) -> Buffer:
-    packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
-    codec = header.codec
+    packed = memoryview(buffer)[position + HEADER_SIZE : position + LOG_OVERHEAD + header.length]
+    codec = codec_of(header.attributes)
     if codec is Codec.NONE:
         return packed
     announced = unpacked_size_max(codec, packed)
@@ -183,7 +183,8 @@ def _check_columns(columns: RecordColumns, header: BatchHeader, first: int, *, k
 
 def _check_one_by_one(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordTimes:
     base = header.base_timestamp
-    header_bytes_left = len(raw) if rules.header_bytes_max is None else rules.header_bytes_max
+    size = len(raw)
+    header_bytes_left = size if rules.header_bytes_max is None else rules.header_bytes_max
     smallest: int | None = None
     largest = NO_TIMESTAMP
     position = 0
@@ -191,7 +192,7 @@ def _check_one_by_one(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordT
         for index in range(header.record_count):
             length, position = read_varint(raw, position)
             end = position + length
-            if length < RECORD_BODY_MIN or end > len(raw):
+            if length < RECORD_BODY_MIN or end > size:
                 raise refusal(position, f"record length {length}")
             timestamp_delta, position = read_varlong(raw, position + 1)
             delta, position = read_varint(raw, position)
@@ -216,10 +217,10 @@ def _check_one_by_one(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordT
             timestamp = checked_sum(base, timestamp_delta)
             if timestamp != NO_TIMESTAMP:
                 smallest = timestamp if smallest is None or timestamp < smallest else smallest
-                largest = max(largest, timestamp)
+                largest = timestamp if timestamp > largest else largest
     except IndexError:
         raise refusal(position, "the records are incomplete") from None
-    if position != len(raw):
+    if position != size:
         raise refusal(position, "bytes follow the last record")
     return RecordTimes(NO_TIMESTAMP if smallest is None else smallest, largest)
 
@@ -230,7 +231,7 @@ def _behind(size: int, position: int, end: int) -> int:
         raise refusal(position, f"length {size}")
     if size > end - position:
         raise refusal(position, f"a field of {size} bytes does not fit its record")
-    return position + max(size, 0)
+    return position + size if size > 0 else position
 
 
 def _check_names(headers: Headers) -> None:

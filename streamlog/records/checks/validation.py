@@ -16,7 +16,7 @@ only has to be valid. For trusted producers neither is checked: a wrong one harm
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NoReturn
 
 from msgspec import Struct
 
@@ -28,15 +28,18 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.model import NO_PRODUCER_ID, NO_TIMESTAMP
-from streamlog.records.checks.record_check import RecordTimes, check_records
+from streamlog.records.checks.record_check import check_records
 from streamlog.records.columns.columnar import decode_columns
 from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.compression.unpacked_size import check_unpacked_size
 from streamlog.records.header import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
+    TIMESTAMP_TYPE_BIT,
     BatchHeader,
     Buffer,
     Codec,
@@ -48,6 +51,7 @@ from streamlog.records.header import (
 from streamlog.records.record_loop import RECORD_MIN
 
 _LENGTH: Final = struct.Struct(">i")
+_BROKERS_BITS: Final = CONTROL_BIT | DELETE_HORIZON_BIT | TIMESTAMP_TYPE_BIT
 
 
 class ProduceLimits(Struct, frozen=True, kw_only=True):
@@ -77,20 +81,20 @@ def validate(
     while position < end:
         header = _framed(buffer, position, end, limits.message_bytes_max)
         check_crc(buffer, position, header)
+        codec = codec_of(header.attributes)
         _check_fields(header, position)
-        _check_count(header, position, limits)
-        times = RecordTimes(header.base_timestamp, header.max_timestamp)
+        _check_count(header, position, codec, limits)
         if limits.timestamp_type is TimestampType.CREATE_TIME:
-            _check_timestamps(times, position, limits, now_ms)
+            _check_timestamps(header.base_timestamp, header.max_timestamp, position, limits, now_ms)
         if limits.check_records:
             _check_records(buffer, position, header, limits, now_ms, header_bytes_max)
         elif limits.keys_required:
             _check_keys(buffer, position, limits)
-        elif header.codec is not Codec.NONE:
+        elif codec is not Codec.NONE:
             packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
-            check_unpacked_size(header.codec, packed, limits.unpacked_bytes_max)
+            check_unpacked_size(codec, packed, limits.unpacked_bytes_max)
         batches.append((position, header))
-        position += header.size_bytes
+        position += LOG_OVERHEAD + header.length
     if not batches:
         raise InvalidRecordError("no record batch was sent")
     return batches
@@ -99,6 +103,16 @@ def validate(
 def _framed(buffer: Buffer, position: int, end: int, size_bytes_max: int) -> BatchHeader:
     """The header of a batch whose length and magic are valid and whose bytes are complete."""
     left = end - position
+    if left >= HEADER_SIZE:
+        header = read_header(buffer, position)
+        size = header.length + LOG_OVERHEAD
+        if header.magic == MAGIC and HEADER_SIZE <= size <= left and size <= size_bytes_max:
+            return header
+    _refuse_frame(buffer, position, left, size_bytes_max)
+
+
+def _refuse_frame(buffer: Buffer, position: int, left: int, size_bytes_max: int) -> NoReturn:
+    """`left` bytes are no whole batch of at most `size_bytes_max`: in the order in which they can be trusted."""
     if left <= MAGIC_POSITION:
         raise CorruptMessageError(f"{left} trailing bytes are not a record batch", position=position)
     magic = buffer[position + MAGIC_POSITION]
@@ -113,33 +127,25 @@ def _framed(buffer: Buffer, position: int, end: int, size_bytes_max: int) -> Bat
     if size > left:
         reason = f"the batch is incomplete: {size} bytes announced, {left} sent"
         raise CorruptMessageError(reason, position=position, length=length)
-    if size > size_bytes_max:
-        raise MessageTooLargeError(
-            f"a batch of {size} bytes exceeds max.message.bytes={size_bytes_max}",
-            field="max.message.bytes",
-            limit=size_bytes_max,
-            size_bytes=size,
-            position=position,
-        )
-    return read_header(buffer, position)
+    raise MessageTooLargeError(
+        f"a batch of {size} bytes exceeds max.message.bytes={size_bytes_max}",
+        field="max.message.bytes",
+        limit=size_bytes_max,
+        size_bytes=size,
+        position=position,
+    )
 
 
 def _check_fields(header: BatchHeader, position: int) -> None:
     """The rules that need no setting and no clock (Kafka's LogValidator, for batches from clients)."""
-    codec_of(header.attributes)
     if header.record_count <= 0:
         _refuse(position, "record_count", f"record count {header.record_count}")
     if header.last_offset_delta != header.record_count - 1:
         reason = f"last offset delta {header.last_offset_delta} does not fit {header.record_count} records"
         _refuse(position, "last_offset_delta", reason)
-    if header.is_control:
-        _refuse(position, "attributes", "a client must not write control batches")
-    if header.has_delete_horizon:
-        _refuse(position, "attributes", "a client must not set a delete horizon")
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        reason = "a client must not set the timestamp type LogAppendTime"
-        raise InvalidTimestampError(f"position {position}: {reason}", field="attributes", position=position)
-    if header.has_producer:
+    if header.attributes & _BROKERS_BITS:
+        _refuse_attributes(header, position)
+    if header.producer_id >= 0:
         if header.producer_epoch < 0:
             _refuse(position, "producer_epoch", f"producer epoch {header.producer_epoch} with a producer id")
         if header.base_sequence < 0:
@@ -151,15 +157,25 @@ def _check_fields(header: BatchHeader, position: int) -> None:
         _refuse(position, "producer_id", "a transactional batch without a producer id")
 
 
-def _check_count(header: BatchHeader, position: int, limits: ProduceLimits) -> None:
+def _refuse_attributes(header: BatchHeader, position: int) -> NoReturn:
+    """One of the bits that only a broker sets."""
+    if header.is_control:
+        _refuse(position, "attributes", "a client must not write control batches")
+    if header.has_delete_horizon:
+        _refuse(position, "attributes", "a client must not set a delete horizon")
+    reason = "a client must not set the timestamp type LogAppendTime"
+    raise InvalidTimestampError(f"position {position}: {reason}", field="attributes", position=position)
+
+
+def _check_count(header: BatchHeader, position: int, codec: Codec, limits: ProduceLimits) -> None:
     """A batch must not take more offsets than it can have records: otherwise 70 bytes could use up 2^31 of them."""
-    packed = header.size_bytes - HEADER_SIZE
-    unpacked = packed if header.codec is Codec.NONE else limits.unpacked_bytes_max
+    packed = header.length + LOG_OVERHEAD - HEADER_SIZE
+    unpacked = packed if codec is Codec.NONE else limits.unpacked_bytes_max
     if header.record_count > unpacked // RECORD_MIN:
         _refuse(position, "record_count", f"{packed} bytes are not {header.record_count} records")
 
 
-def _refuse(position: int, field: str, reason: str) -> None:
+def _refuse(position: int, field: str, reason: str) -> NoReturn:
     raise InvalidRecordError(f"position {position}: {reason}", field=field, position=position)
 
 
@@ -172,7 +188,7 @@ def _check_records(
     header_bytes_max: int | None,
 ) -> None:
     try:
-        times = check_records(
+        smallest, largest = check_records(
             buffer,
             position,
             header,
@@ -185,9 +201,10 @@ def _check_records(
             f"position {position}: {error.message}", **{**error.details, "position": position}
         ) from None
     if limits.timestamp_type is TimestampType.CREATE_TIME:
-        _check_timestamps(times, position, limits, now_ms)
-        if times.largest != header.max_timestamp:
-            reason = f"max timestamp {header.max_timestamp}, but the largest of the records is {times.largest}"
+        if largest != header.max_timestamp or smallest != header.base_timestamp:  # others than were checked before
+            _check_timestamps(smallest, largest, position, limits, now_ms)
+        if largest != header.max_timestamp:
+            reason = f"max timestamp {header.max_timestamp}, but the largest of the records is {largest}"
             _refuse(position, "max_timestamp", reason)
 
 
@@ -197,8 +214,7 @@ def _check_keys(buffer: Buffer, position: int, limits: ProduceLimits) -> None:
         _refuse(position, "key", "a record without a key in a compacted topic")
 
 
-def _check_timestamps(times: RecordTimes, position: int, limits: ProduceLimits, now_ms: int) -> None:
-    first, largest = times
+def _check_timestamps(first: int, largest: int, position: int, limits: ProduceLimits, now_ms: int) -> None:
     if first < NO_TIMESTAMP or largest < NO_TIMESTAMP:
         raise InvalidTimestampError(f"negative timestamp {min(first, largest)}", field="timestamp", position=position)
     if largest - now_ms > limits.timestamp_after_max_ms:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, read_header, restamp_log_append_time, stamp
-from streamlog.records.header import PREFIX_SIZE
+from streamlog.records.header import LOG_OVERHEAD, PREFIX_SIZE
 
 Batches: TypeAlias = Sequence[tuple[int, BatchHeader]]
 """Position in a buffer and header, in order."""
@@ -30,9 +30,9 @@ def stamped(buffer: Buffer, batches: Batches, first: Offset, epoch: LeaderEpoch)
     found: list[tuple[int, BatchHeader]] = []
     offset, size = first, 0
     for position, header in batches:
-        batch_size = header.size_bytes
+        batch_size = LOG_OVERHEAD + header.length
         buffers += (stamp(offset, header.length, epoch), view[position + PREFIX_SIZE : position + batch_size])
-        found.append((size, header._replace(base_offset=offset, leader_epoch=epoch)))
+        found.append((size, BatchHeader(offset, header.length, epoch, *header[3:])))
         offset = Offset(offset + header.last_offset_delta + 1)
         size += batch_size
     return Stamped(buffers, found, size, offset)
