@@ -12,7 +12,7 @@ from typing import Final
 from streamlog.errors import CorruptMessageError
 from streamlog.ports import Buffer
 
-_VARINT_BYTES_MAX: Final = 10
+_VARINT_SHIFT_MAX: Final = 7 * 10  # of ten bytes
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))
 _FIELD_NUMBER_MAX: Final = (1 << 29) - 1
 # Wire types: what follows a tag.
@@ -32,6 +32,8 @@ def varint(number: int) -> bytes:
     """Of a non-negative number."""
     if number < 0x80:
         return _ONE_BYTE[number]
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -42,12 +44,13 @@ def varint(number: int) -> bytes:
 
 def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     """The number at `position`, and the position after it. CorruptMessageError if it does not end before `end`."""
-    number = shift = 0
-    for at in range(position, min(end, position + _VARINT_BYTES_MAX)):
+    number, shift, at = 0, 0, position
+    while at < end and shift < _VARINT_SHIFT_MAX:
         byte = data[at]
-        number |= (byte & 0x7F) << shift
+        at += 1
         if byte < 0x80:
-            return number, at + 1
+            return number | byte << shift, at
+        number |= (byte & 0x7F) << shift
         shift += 7
     raise CorruptMessageError("a varint is truncated, or longer than 10 bytes", position=position)
 

@@ -37,6 +37,11 @@ _SLOT: Final = tag(1, VARINT)
 _HIGH_WATERMARK: Final = tag(2, VARINT)
 _LOG_START: Final = tag(3, VARINT)
 _BATCHES: Final = tag(15, LENGTH_DELIMITED)
+_PARTITIONS_TAG: Final = bytes((_PARTITIONS,))
+_SLOT_TAG: Final = bytes((_SLOT,))
+_HIGH_WATERMARK_TAG: Final = bytes((_HIGH_WATERMARK,))
+_LOG_START_TAG: Final = bytes((_LOG_START,))
+_BATCHES_TAG: Final = bytes((_BATCHES,))
 
 
 class FollowerHello(NamedTuple):
@@ -189,20 +194,19 @@ def encode_response(updates: Iterable[SlotUpdate]) -> bytes:
         head, size = _head(item), 0
         if item.batches:
             size = sum(map(len, item.batches))
-            head += bytes((_BATCHES,)) + varint(size)
-        parts.append(bytes((_PARTITIONS,)) + varint(len(head) + size) + head)
-        parts.extend(item.batches)
+            head += _BATCHES_TAG + varint(size)
+        parts += (_PARTITIONS_TAG + varint(len(head) + size) + head, *item.batches)
     return b"".join(parts)
 
 
 def _head(item: SlotUpdate) -> bytes:
     """All fields but the batches, which come last."""
     if item.error is None and item.divergence is None and item.differs_from is None and not item.has_gaps:
-        head = bytes((_SLOT,)) + varint(item.slot) if item.slot else b""
+        head = _SLOT_TAG + varint(item.slot) if item.slot else b""
         if item.high_watermark:
-            head += bytes((_HIGH_WATERMARK,)) + varint(item.high_watermark)
+            head += _HIGH_WATERMARK_TAG + varint(item.high_watermark)
         if item.log_start:
-            head += bytes((_LOG_START,)) + varint(item.log_start)
+            head += _LOG_START_TAG + varint(item.log_start)
         return head
     message = pb.ReplicaBatches(
         slot=item.slot,
@@ -221,17 +225,17 @@ def _head(item: SlotUpdate) -> bytes:
 
 def decode_response(data: bytes) -> list[SlotUpdate]:
     """CorruptMessageError if `data` is not a ReplicateResponse, or has invalid offsets. Batches are views of `data`."""
-    view, position, found = memoryview(data), 0, []
-    while position < len(data):
-        what, position = read_varint(data, position, len(data))
+    view, position, found, stop = memoryview(data), 0, [], len(data)
+    while position < stop:
+        what, position = read_varint(data, position, stop)
         if what != _PARTITIONS:
             raise CorruptMessageError(f"field {what >> 3} in a replication message", position=position)
-        size, position = read_varint(data, position, len(data))
+        size, position = read_varint(data, position, stop)
         end = position + size
-        if end > len(data):
+        if end > stop:
             raise CorruptMessageError("a replication message is cut off", position=position)
         update = _read_update(data, view, position, end)
-        if max(update.high_watermark, update.log_start, update.slot) > INT64_MAX:
+        if update.high_watermark > INT64_MAX or update.log_start > INT64_MAX or update.slot > INT64_MAX:
             reason = f"high watermark {update.high_watermark}, log start {update.log_start}"
             raise CorruptMessageError(reason, position=end)
         found.append(update)
@@ -244,10 +248,10 @@ def _read_update(data: bytes, view: memoryview, start: int, end: int) -> SlotUpd
     batches: Sequence[Buffer] = ()
     position = start
     while position < end:
-        what, position = read_varint(data, position, end)
+        what = data[position]  # the tags of these fields are one byte
         if what not in (_SLOT, _HIGH_WATERMARK, _LOG_START, _BATCHES):
             return _parsed_update(view[start:end])
-        value, position = read_varint(data, position, end)
+        value, position = read_varint(data, position + 1, end)
         if what == _SLOT:
             slot = value
         elif what == _HIGH_WATERMARK:

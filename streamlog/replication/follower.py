@@ -40,7 +40,12 @@ class PartitionFollower:
 
     def position(self) -> FetchPosition:
         log = self._log
-        return FetchPosition(log.log_end_offset, log.last_record_epoch, log.ackable_end, log.log_start_offset)
+        return FetchPosition(log.log_end_offset, log.last_record_epoch, self.ackable_end, log.log_start_offset)
+
+    @property
+    def ackable_end(self) -> Offset:
+        """What counts for the high watermark."""
+        return self._log.ackable_end
 
     def on_batches(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
         """Append what was received (perhaps nothing), and take over the leader's high watermark and log start.
@@ -50,7 +55,8 @@ class PartitionFollower:
         if len(batches):
             self._log.append_as_follower(batches)
         end = self._log.log_end_offset
-        self.high_watermark = max(self.high_watermark, Offset(min(leader_high_watermark, end)))
+        if leader_high_watermark > self.high_watermark:
+            self.high_watermark = max(self.high_watermark, min(leader_high_watermark, end))
         if self._log.log_start_offset < leader_log_start <= end:
             self._log.advance_log_start(leader_log_start)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ NEVER: Final = 2**63 - 1  # Kafka's Long.MAX_VALUE: a limit that is never reache
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
-class LogConfig(Struct, frozen=True, kw_only=True):
+class LogConfig(Struct, frozen=True, kw_only=True, dict=True):
     """Sizes in bytes, times in ms. -1 means "no limit" where it does in Kafka."""
 
     segment_bytes: int = 1 << 30
@@ -45,7 +46,12 @@ class LogConfig(Struct, frozen=True, kw_only=True):
         if self.segment_index_bytes < 12:
             raise ValueError(f"segment.index.bytes must be at least 12, not {self.segment_index_bytes}")
 
-    @property
+    @cached_property  # looked up several times for each record
     def syncs_each_append(self) -> bool:
         """Whether only synced records may be acknowledged."""
         return self.flush_messages == 1
+
+    @cached_property
+    def unsynced_limit(self) -> int:
+        """Bytes beyond which an append is refused until a sync has completed."""
+        return self.unsynced_bytes_max if self.syncs_each_append else 2**63

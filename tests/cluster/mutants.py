@@ -23,7 +23,7 @@ from streamlog.metadata.partitions import election
 from streamlog.metadata.partitions.replica_states import LeaderChoice, ReplicaState
 from streamlog.metadata.records import Partition, Replicas
 from streamlog.model import BrokerId, LeaderEpoch, Offset
-from streamlog.replication.follower import FetchPosition, PartitionFollower
+from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.isr import Isr
 from streamlog.replication.leader import PartitionLeader
 from streamlog.storage.log.durability import Durability, SyncTicket
@@ -72,13 +72,7 @@ def ack_before_sync_on_leader() -> AbstractContextManager[object]:
 
 def ack_before_sync_on_follower() -> AbstractContextManager[object]:
     """A follower reports what it has written."""
-    position = PartitionFollower.position
-
-    def mutant(self: PartitionFollower) -> FetchPosition:
-        found = position(self)
-        return found._replace(ackable_end=found.fetch_offset)
-
-    return _patched(PartitionFollower, "position", mutant)
+    return _patched(PartitionFollower, "ackable_end", property(lambda self: self._log.log_end_offset))
 
 
 def synced_while_written() -> AbstractContextManager[object]:

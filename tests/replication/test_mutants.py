@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.replication.follower import FetchPosition, PartitionFollower
+from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.isr import Isr
 from streamlog.replication.leader import PartitionLeader
 from tests.replication.lives import ReplicatedLives
@@ -38,13 +38,7 @@ def leader_counts_what_is_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def follower_reports_what_is_written(patch: pytest.MonkeyPatch) -> None:
-    honest = PartitionFollower.position
-
-    def position(self: PartitionFollower) -> FetchPosition:
-        at = honest(self)
-        return at._replace(ackable_end=at.fetch_offset)
-
-    patch.setattr(PartitionFollower, "position", position)
+    patch.setattr(PartitionFollower, "ackable_end", property(lambda self: self._log.log_end_offset))
 
 
 def acknowledged_before_replication(patch: pytest.MonkeyPatch) -> None:

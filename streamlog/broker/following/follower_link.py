@@ -244,7 +244,7 @@ class FollowerLink:
         return Request(follows=follows, positions=positions, unfollow=unfollow)
 
     def _position(self, followed: Followed) -> Position:
-        followed.reported_end = max(followed.reported_end, followed.replica.position().ackable_end)
+        followed.reported_end = max(followed.reported_end, followed.replica.follower.ackable_end)
         return Position(followed.slot, followed.reported_end, followed.credit_bytes)
 
     def _new_slot(self, followed: Followed) -> Follow:
@@ -270,7 +270,7 @@ class FollowerLink:
         )
 
     def _on_ackable_end(self, followed: Followed) -> None:
-        if followed.state is FollowState.FOLLOWED and followed.replica.position().ackable_end > followed.reported_end:
+        if followed.state is FollowState.FOLLOWED and followed.replica.follower.ackable_end > followed.reported_end:
             self._to_report[followed] = None
             self._wake.set()
 

@@ -83,11 +83,13 @@ class FollowerReplica:
 
     def on_batches(self, batches: Buffer, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
         """As `PartitionFollower.on_batches`, and its errors; FencedLeaderEpochError once this has ended."""
-        self._check()
-        self.follower.on_batches(batches, leader_high_watermark, leader_log_start)
-        self.traffic.replicated_in += len(batches)
-        self.log.last_stable_offset(self.high_watermark)  # lets the log forget the transactions that it settles
-        if len(batches) and not self.log.config.syncs_each_append:
+        if self.ended:
+            self._check()
+        follower, size = self.follower, len(batches)
+        follower.on_batches(batches, leader_high_watermark, leader_log_start)
+        self.traffic.replicated_in += size
+        self.log.last_stable_offset(follower.high_watermark)  # lets the log forget the transactions that it settles
+        if size and not self.log.config.syncs_each_append:
             self.on_ackable_end()
 
     async def on_diverging(self, leader_epoch: LeaderEpoch, leader_end: Offset) -> None:

@@ -25,6 +25,7 @@ from streamlog.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
+    StreamlogError,
     UnsupportedVersionError,
 )
 from streamlog.model import NO_PRODUCER_ID, NO_TIMESTAMP
@@ -108,26 +109,28 @@ def _framed(buffer: Buffer, position: int, end: int, size_bytes_max: int) -> Bat
         size = header.length + LOG_OVERHEAD
         if header.magic == MAGIC and HEADER_SIZE <= size <= left and size <= size_bytes_max:
             return header
-    _refuse_frame(buffer, position, left, size_bytes_max)
+    raise _frame_error(buffer, position, left, size_bytes_max)
 
 
-def _refuse_frame(buffer: Buffer, position: int, left: int, size_bytes_max: int) -> NoReturn:
-    """`left` bytes are no whole batch of at most `size_bytes_max`: in the order in which they can be trusted."""
+def _frame_error(buffer: Buffer, position: int, left: int, size_bytes_max: int) -> StreamlogError:
+    """Why `left` bytes are no whole batch of at most `size_bytes_max`; the fields in the order in which they can be
+    trusted.
+    """
     if left <= MAGIC_POSITION:
-        raise CorruptMessageError(f"{left} trailing bytes are not a record batch", position=position)
+        return CorruptMessageError(f"{left} trailing bytes are not a record batch", position=position)
     magic = buffer[position + MAGIC_POSITION]
     if magic != MAGIC:
-        raise UnsupportedVersionError(
+        return UnsupportedVersionError(
             f"record format magic {magic} is not {MAGIC}", field="magic", magic=magic, position=position
         )
     (length,) = _LENGTH.unpack_from(buffer, position + 8)
     size = length + LOG_OVERHEAD
     if size < HEADER_SIZE:
-        raise InvalidRecordError(f"impossible batch length {length}", field="length", position=position)
+        return InvalidRecordError(f"impossible batch length {length}", field="length", position=position)
     if size > left:
         reason = f"the batch is incomplete: {size} bytes announced, {left} sent"
-        raise CorruptMessageError(reason, position=position, length=length)
-    raise MessageTooLargeError(
+        return CorruptMessageError(reason, position=position, length=length)
+    return MessageTooLargeError(
         f"a batch of {size} bytes exceeds max.message.bytes={size_bytes_max}",
         field="max.message.bytes",
         limit=size_bytes_max,

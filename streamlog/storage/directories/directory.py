@@ -36,7 +36,6 @@ from streamlog.storage.files.replace_file import read_file, replace_file
 from streamlog.storage.log.damaged_ranges import SegmentDamage
 from streamlog.storage.log.group_commit import GroupCommit
 from streamlog.storage.log.log import Log
-from streamlog.storage.log.state import LogState
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.recovery.open_log import OpenAt, open_log
 from streamlog.storage.segments.segment import Segment
@@ -88,6 +87,8 @@ class LogDirectory:
         self._checkpointing = asyncio.Lock()
         self._failed = asyncio.Event()
         self.group_commit = GroupCommit(fs, path, on_failure=self.fail, clock=clock)
+        self.mark = self.group_commit.mark  # these two of `LogOwner` are called for each append: no method in between
+        self.monotonic = clock.monotonic
         self.reaper = Reaper(clock)
 
     @classmethod
@@ -246,12 +247,6 @@ class LogDirectory:
         return remove
 
     # -- LogOwner
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    def mark(self, log: LogState) -> None:
-        self.group_commit.mark(log)
 
     def schedule_deletion(self, segments: Sequence[Segment], paths: Sequence[str], delay_ms: int) -> None:
         def remove() -> None:

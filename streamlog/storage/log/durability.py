@@ -86,9 +86,10 @@ class Durability:
             raise self._failure
 
     def check_unsynced(self, size: int, limit: int) -> None:
-        if self.unsynced_bytes + size > limit and self.unsynced_bytes:
+        unsynced = self._written_bytes - self._synced_bytes
+        if unsynced and unsynced + size > limit:
             raise ThrottledError(
-                f"{self.unsynced_bytes} bytes are waiting for the disk already, the limit is {limit}: retry later",
+                f"{unsynced} bytes are waiting for the disk already, the limit is {limit}: retry later",
                 field="unsynced_bytes_max",
                 limit=limit,
             )
@@ -151,7 +152,7 @@ class Durability:
     # -- called by group commit
 
     def begin(self) -> SyncTicket:
-        files = tuple(segment.file for segment in self._dirty)
+        files = tuple([segment.file for segment in self._dirty])
         ticket = SyncTicket(
             files,
             self._names_dirty,

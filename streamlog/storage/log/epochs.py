@@ -21,10 +21,11 @@ UNKNOWN = EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochs:
-    __slots__ = ("_entries", "dirty")
+    __slots__ = ("_entries", "dirty", "latest")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._entries: list[EpochEntry] = []
+        self.latest = NO_LEADER_EPOCH  # -1 where the log has no epoch yet
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
         self.dirty = False  # differs from the file, in what it says of a record
@@ -32,11 +33,6 @@ class LeaderEpochs:
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         return tuple(self._entries)
-
-    @property
-    def latest(self) -> LeaderEpoch:
-        """-1 where the log has no epoch yet."""
-        return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Note that `epoch` appends from `start_offset` on. The same or an older epoch changes nothing: the log
@@ -52,10 +48,13 @@ class LeaderEpochs:
         if self._entries and start_offset == self._entries[-1].start_offset:
             self._entries.pop()
         self._entries.append(EpochEntry(epoch, start_offset))
+        self.latest = epoch
         self.dirty = True
 
     def epoch_of(self, offset: Offset) -> LeaderEpoch:
         """The epoch that `offset` was (or would be) appended in; -1 below the first entry."""
+        if self._entries and offset >= self._entries[-1].start_offset:
+            return self.latest
         i = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[i - 1].epoch if i else NO_LEADER_EPOCH
 
@@ -75,6 +74,7 @@ class LeaderEpochs:
         while self._entries and self._entries[-1].start_offset >= offset:
             self._entries.pop()
             self.dirty = True
+        self.latest = self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     def truncate_start(self, offset: Offset) -> None:
         """The log now starts at `offset`: the epoch that contains it starts there, older ones are dropped."""
@@ -87,3 +87,4 @@ class LeaderEpochs:
     def clear(self) -> None:
         self.dirty = self.dirty or bool(self._entries)
         self._entries.clear()
+        self.latest = NO_LEADER_EPOCH

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from streamlog.errors import StorageError
 from streamlog.metrics.histogram import COUNT_BOUNDS, Histogram
-from streamlog.ports import Clock, FileSystem
+from streamlog.ports import Clock, File, FileSystem
 from streamlog.storage.log.durability import Durability, SyncTicket
 
 SINGLE_SYNCS_MAX: Final = 2  # more dirty files than this: one sync of the whole file system
@@ -90,8 +90,12 @@ class GroupCommit:
             log.durability.end(ticket)
 
     async def _sync(self, tickets: list[tuple[Committed, SyncTicket]]) -> None:
-        files = [file for _, ticket in tickets for file in ticket.files]
-        directories = [log.directory for log, ticket in tickets if ticket.sync_names]
+        files: list[File] = []
+        directories: list[str] = []
+        for log, ticket in tickets:
+            files += ticket.files
+            if ticket.sync_names:
+                directories.append(log.directory)
         if len(files) + len(directories) > SINGLE_SYNCS_MAX:
             await self._fs.sync_all(self._directory)
         else:

@@ -29,6 +29,7 @@ from streamlog.errors import (
 from streamlog.model import INT32_MAX, NO_TIMESTAMP, Appended, LeaderEpoch, Offset
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, TimestampType, check_crc, scan_headers
+from streamlog.records.header import CONTROL_BIT, LOG_OVERHEAD
 from streamlog.storage.files import names
 from streamlog.storage.log import damage, reading, segment_changes, truncation
 from streamlog.storage.log.damaged_ranges import ExaminationResult
@@ -107,21 +108,22 @@ class Log(LogState):
         end, jumps = 0, False
         for position, header in batches:
             check_crc(buffer, position, header)
-            if not self._joins(header, expected):
+            if (header.base_offset != expected or header.last_offset_delta < 0) and not self._joins(header, expected):
                 reason = f"batch {header.base_offset}..{header.last_offset} where {expected} was expected"
                 raise CorruptMessageError(reason, position=position)
-            if header.is_control and header.has_producer:  # a marker in the log must be readable
+            if header.attributes & CONTROL_BIT and header.producer_id >= 0:  # a marker in the log must be readable
                 marker_in(memoryview(buffer)[position : position + header.size_bytes], header)
             jumps = jumps or header.base_offset > expected
             if header.leader_epoch < epoch:
                 raise CorruptMessageError(f"epoch {header.leader_epoch} after {epoch}", position=position)
-            expected, epoch, end = header.next_offset, header.leader_epoch, position + header.size_bytes
+            expected, epoch = Offset(header.base_offset + header.last_offset_delta + 1), header.leader_epoch
+            end = position + LOG_OVERHEAD + header.length
         if not batches or end != len(buffer):
             raise CorruptMessageError("the last batch is incomplete", position=end)
-        self.durability.check_unsynced(len(buffer), self._unsynced_limit)
+        self.durability.check_unsynced(end, self.config.unsynced_limit)
         if self.derived.producers_stale:  # restoring failed: a batch below the truncation is damaged
             raise StorageError(f"{self.partition}: the producers' state could not be restored after a truncation")
-        if batches[0][1].leader_epoch < self.epochs.latest:
+        if batches[0][1].leader_epoch < self.derived.epochs.latest:
             # A leadership of this replica that wrote nothing left an epoch that the leader's history lacks.
             self.epochs.truncate_end(first)
         if jumps:
@@ -130,12 +132,15 @@ class Log(LogState):
             except OSError as e:
                 raise self.owner.fail(e) from e
         space = self.config.segment_bytes - self.segments.active.size_bytes
+        if end <= space:
+            self._write((buffer,), batches, end, expected)
+            return Appended(first, expected, NO_TIMESTAMP, end, (buffer,))
         for group in split_by_space(batches, space, self.config.segment_bytes):
             begin, (last_position, last) = group[0][0], group[-1]
             stop = last_position + last.size_bytes
             moved = [(position - begin, header) for position, header in group]
             self._write((memoryview(buffer)[begin:stop],), moved, stop - begin, last.next_offset)
-        return Appended(first, expected, NO_TIMESTAMP, len(buffer), (buffer,))
+        return Appended(first, expected, NO_TIMESTAMP, end, (buffer,))
 
     def _joins(self, header: BatchHeader, expected: Offset) -> bool:
         """Whether a batch from a leader may follow, `expected` being the log's end."""
@@ -150,8 +155,7 @@ class Log(LogState):
         try:
             if active.is_full_for(size, Offset(end_offset - 1), batches[0][1].max_timestamp):
                 active = self.roll()
-            start = active.size_bytes
-            active.append(buffers, batches, size)
+            start = active.append(buffers, batches, size)
             for position, header in batches:
                 self.derived.follow(header, active, start + position)
         except OSError as e:
@@ -165,19 +169,16 @@ class Log(LogState):
         elif self.config.flush_ms < NEVER:
             durability.request_within(self.config.flush_ms / 1000)
 
-    @property
-    def _unsynced_limit(self) -> int:
-        return self.config.unsynced_bytes_max if self.config.syncs_each_append else 2**63
-
     def _check_writable(self, leader_epoch: LeaderEpoch) -> None:
         self.durability.check()
         if self.damage is not None:
             raise self.damage
-        if leader_epoch < self.epochs.latest:
+        latest = self.derived.epochs.latest
+        if leader_epoch < latest:
             raise FencedLeaderEpochError(
-                f"{self.partition}: stale leader epoch {leader_epoch}; current is {self.epochs.latest}",
+                f"{self.partition}: stale leader epoch {leader_epoch}; current is {latest}",
                 field="leader_epoch",
-                limit=self.epochs.latest,
+                limit=latest,
             )
 
     def _check_size(self, size: int) -> None:
@@ -187,20 +188,22 @@ class Log(LogState):
                 field="segment.bytes",
                 limit=self.config.segment_bytes,
             )
-        self.durability.check_unsynced(size, self._unsynced_limit)
+        self.durability.check_unsynced(size, self.config.unsynced_limit)
 
     def _check_producers(self, buffer: Buffer, batches: Batches) -> Appended | None:
         """Check epoch and sequence; the result of the first append where the batch is a retry."""
         if self.derived.producers_stale:
             raise InvariantError(f"{self.partition}: append as leader before the producers' state was restored")
-        if all(header.producer_id < 0 for _, header in batches):
-            return None
         if len(batches) > 1:
-            raise InvalidRecordError("an idempotent producer sends one batch at a time for a partition")
+            if any(header.producer_id >= 0 for _, header in batches):
+                raise InvalidRecordError("an idempotent producer sends one batch at a time for a partition")
+            return None
         position, header = batches[0]
-        if header.is_control:
+        if header.producer_id < 0:
+            return None
+        if header.attributes & CONTROL_BIT:
             return self._check_marker(memoryview(buffer)[position:], header)
-        seen = self.producers.check(header)
+        seen = self.derived.producers.check(header)
         if seen is None:
             return None
         next_offset = Offset(seen.last_offset + 1)

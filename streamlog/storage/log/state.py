@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from streamlog.errors import DamagedFileError, OffsetOutOfRangeError, StorageError
@@ -108,13 +109,10 @@ class LogState:
         self.leader_has_gaps = False  # of the leader that is followed
         self.lost_head: Offset | None = None  # with damage: the log's start before its first segments were lost
         self.damaged_segments: dict[Segment, ExaminationResult] = {}  # found since the start
-        self.durability = Durability(self._mark, log_end_offset)
+        self.durability = Durability(partial(owner.mark, self), log_end_offset)
         self._users = 0  # of `in_use`
         self._unused = asyncio.Event()
         self._unused.set()
-
-    def _mark(self) -> None:
-        self.owner.mark(self)
 
     # -- facts
 
@@ -156,7 +154,7 @@ class LogState:
         """The end for readers of committed records: no transaction below it is open. At most `high_watermark`, which
         must not be below that of an earlier call.
         """
-        first = self.producers.first_unstable_offset(high_watermark)
+        first = self.derived.producers.first_unstable_offset(high_watermark)
         return high_watermark if first is None else min(high_watermark, max(first, self.log_start_offset))
 
     def out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:

@@ -41,6 +41,7 @@ from streamlog.errors import (
 )
 from streamlog.model import INT32_MAX, NO_OFFSET, NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
 from streamlog.records import BatchHeader, EndTransactionMarker
+from streamlog.records.header import CONTROL_BIT, TRANSACTIONAL_BIT
 from streamlog.storage.producers.unstable_transactions import UnstableTransactions
 from streamlog.storage.segments.transaction_index import VERSION, AbortedTransaction
 
@@ -153,6 +154,8 @@ class ProducerStates:
         for seen in producer.batches:
             if seen.first_sequence == first and seen.last_sequence == last:
                 return seen
+        if producer.batches and first == producer.batches[-1].last_sequence + 1:
+            return None
         expected = next_sequence(producer.last_sequence)
         if first != expected:
             raise self._out_of_order(batch, expected)
@@ -180,10 +183,11 @@ class ProducerStates:
 
         `marker`: of a control batch; None where its record was compacted away or is of another kind.
         """
-        self.map_end_offset = batch.next_offset
+        last_offset = Offset(batch.base_offset + batch.last_offset_delta)
+        self.map_end_offset = Offset(last_offset + 1)
         if batch.producer_id < 0:
             return None
-        self._last_offset = batch.last_offset
+        self._last_offset = last_offset
         producer = self._by_id.get(batch.producer_id)
         if producer is None:
             producer = ProducerStateEntry(batch.producer_id, batch.producer_epoch, [], batch.max_timestamp)
@@ -192,13 +196,13 @@ class ProducerStates:
             producer.epoch = batch.producer_epoch
             producer.batches = []
         producer.timestamp_ms = batch.max_timestamp
-        if batch.is_control:
-            return self._end_transaction(producer, batch.last_offset, marker)
+        if batch.attributes & CONTROL_BIT:
+            return self._end_transaction(producer, last_offset, marker)
         seen = BatchSeen(
-            batch.base_sequence, batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp
+            batch.base_sequence, batch.last_sequence, last_offset, batch.last_offset_delta, batch.max_timestamp
         )
         producer.batches = [*producer.batches[1 - BATCHES_KEPT :], seen]
-        if batch.is_transactional and producer.transaction_start < 0:
+        if batch.attributes & TRANSACTIONAL_BIT and producer.transaction_start < 0:
             producer.transaction_start = batch.base_offset
             producer.transaction_timestamp_ms = batch.max_timestamp
             self._transactions.begin(batch.producer_id, batch.base_offset)

@@ -58,6 +58,8 @@ class UnstableTransactions:
 
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """First offset of the oldest transaction that is open, or whose marker is not below `high_watermark`."""
+        if not self._unsettled:
+            return None  # none has ended either
         ended = self._ended
         while ended and ended[0][0] < high_watermark:
             del self._unsettled[ended.popleft()[1]]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
-from streamlog.model import NO_TIMESTAMP, Offset
+from streamlog.model import INT32_MAX, NO_TIMESTAMP, Offset
 from streamlog.ports import Buffer, File, FileSystem
 from streamlog.records import BatchHeader, read_header, scan_headers
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
@@ -41,6 +41,7 @@ class Segment:
         "_first_timestamp",
         "_fs",
         "_idle",
+        "_index_is_full",
         "_max_timestamp",
         "_pins",
         "_size_bytes",
@@ -81,6 +82,7 @@ class Segment:
         self._bytes_since_index = 0
         self._first_timestamp = NO_TIMESTAMP  # largest of the first batch: rolling by age counts from it
         self._max_timestamp: TimeEntry | None = None  # None: read it from the time index
+        self._index_is_full: bool | None = None  # one of the two; None: to be looked up
         self._pins = 0
         self._closing = False
         self._trimmed = False  # active, but the indexes are not preallocated yet
@@ -131,15 +133,18 @@ class Segment:
 
     # -- appending
 
-    def append(self, buffers: Sequence[Buffer], batches: Sequence[tuple[int, BatchHeader]], size: int) -> None:
-        """Append batches. `batches`: position in the buffers, and header as it will be read."""
+    def append(self, buffers: Sequence[Buffer], batches: Sequence[tuple[int, BatchHeader]], size: int) -> int:
+        """Append batches; where they begin in the file. `batches`: position in the buffers, and header as it will be
+        read.
+        """
         start = self.size_bytes
         if self._trimmed:
             self._preallocate()
         self.file.pwritev(buffers, start)
         for position, header in batches:
             self.note(start + position, header)
-        self.size_bytes = start + size
+        self._size_bytes = start + size
+        return start
 
     def _preallocate(self) -> None:
         """Extend the indexes; only once they are written to, because most logs are idle after a start."""
@@ -149,18 +154,21 @@ class Segment:
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Add the batch at `position` to tail, largest timestamp and indexes."""
-        last_offset = header.last_offset
+        last_offset = Offset(header.base_offset + header.last_offset_delta)
         if self.tail is not None:
             self.tail.append(Offset(last_offset + 1), position)
         if position == 0:
             self._first_timestamp = header.max_timestamp
-        if header.max_timestamp > self.max_timestamp.timestamp_ms:
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last()
+        if header.max_timestamp > self._max_timestamp.timestamp_ms:
             self._max_timestamp = TimeEntry(header.max_timestamp, last_offset)
         if self._bytes_since_index > self._config.index_interval_bytes:
             self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(*self.max_timestamp)
+            self.time_index.maybe_append(*self._max_timestamp)
             self._bytes_since_index = 0
-        self._bytes_since_index += header.size_bytes
+            self._index_is_full = None
+        self._bytes_since_index += LOG_OVERHEAD + header.length
 
     def note_all(self, batches: Sequence[tuple[int, BatchHeader]]) -> None:
         """`note` for many consecutive batches, while the tail is not kept."""
@@ -178,18 +186,20 @@ class Segment:
                 since = 0
             since += header.length + LOG_OVERHEAD
         self._bytes_since_index, self._max_timestamp = since, newest
+        self._index_is_full = None
 
     def is_full_for(self, size: int, last_offset: Offset, timestamp_ms: int) -> bool:
         """Whether a batch of `size` bytes needs a new segment (SEMANTICS 11)."""
-        config = self._config
-        if not self.size_bytes:
+        used = self.size_bytes
+        if not used:
             return False
+        if self._index_is_full is None:
+            self._index_is_full = self.offset_index.is_full or self.time_index.is_full
         return (
-            self.size_bytes + size > config.segment_bytes
-            or last_offset - self.base_offset > 0x7FFFFFFF
+            self._index_is_full
+            or used + size > self._config.segment_bytes
+            or last_offset - self.base_offset > INT32_MAX
             or self._is_too_old_for(timestamp_ms)
-            or self.offset_index.is_full
-            or self.time_index.is_full
         )
 
     def _is_too_old_for(self, timestamp_ms: int) -> bool:
@@ -204,6 +214,7 @@ class Segment:
     def become_active(self, end_offset: Offset) -> None:
         """The log's last segment, after a start or a truncation; the next batch begins at `end_offset`."""
         self._trimmed = True
+        self._index_is_full = None
         if self.tail is None:
             self.tail = Tail(end_offset)
 
@@ -218,6 +229,7 @@ class Segment:
         """Before `note` of every batch. Aborted transactions are not derived from headers, and stay."""
         self.offset_index.clear(preallocate=preallocate)
         self.time_index.clear(preallocate=preallocate)
+        self._index_is_full = None
         self._bytes_since_index = 0
         self._max_timestamp = TimeEntry(NO_TIMESTAMP, self.base_offset)
 
@@ -247,6 +259,7 @@ class Segment:
         self.verified.cut(position)
         self.offset_index.truncate(offset)
         self.time_index.truncate(offset)
+        self._index_is_full = None
         self.transaction_index.truncate(offset)
         self._max_timestamp = None
         self._bytes_since_index = position - self.offset_index.last().position
