@@ -82,7 +82,7 @@ class Responses(Generic[Response]):
 
     async def send(self, message: Response) -> None:
         """Waits while the caller does not read. RpcError once it has disconnected."""
-        await self.send_encoded(message.SerializeToString())
+        await self._stream.send(message.SerializeToString())
 
     async def send_encoded(self, data: bytes) -> None:
         """As `send`, of an encoded message."""

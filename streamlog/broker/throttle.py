@@ -27,12 +27,9 @@ class Throttle:
         """`rate` in bytes a second, at least 1."""
         self._clock = clock
         self._rate = rate
+        self.limited = rate < UNLIMITED  # looked up for each message
         self._level = self._capacity  # bytes; below 0: debt
         self._filled_s = clock.monotonic()
-
-    @property
-    def limited(self) -> bool:
-        return self._rate < UNLIMITED
 
     @property
     def _capacity(self) -> float:
@@ -42,6 +39,7 @@ class Throttle:
         """The setting has changed. Debt from the old rate is repaid at the new one."""
         self._fill()
         self._rate = rate
+        self.limited = rate < UNLIMITED
         self._level = min(self._level, self._capacity)
 
     def wait_s(self) -> float:

@@ -35,8 +35,11 @@ class QuorumClock:
         self.skews: Mapping[BrokerId, int] = {}  # of all nodes, as the controller knows them
 
     def wall_ms(self) -> int:
-        skew, own = self.skew_ms, self._own.wall_ms()
-        return own if skew is None or abs(skew) <= self._skew_max_ms() else own - skew
+        own = self._own.wall_ms()
+        if self._quorum_ms is None:
+            return own
+        skew = round(own - self._now(self._quorum_ms))  # as `skew_ms`, of the same moment
+        return own if abs(skew) <= self._skew_max_ms() else own - skew
 
     @property
     def skew_ms(self) -> int | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.api.pb import replication_pb2 as pb
+from streamlog.broker import replica_wire
 from streamlog.broker.replica_wire import (
     Divergence,
     Follow,
@@ -126,6 +129,32 @@ def test_a_missing_batch_field_and_an_empty_one_are_the_same() -> None:
 @given(requests)
 def test_requests_come_back(request: Request) -> None:
     assert decode_request(encode_request(request)) == request
+
+
+reported = st.builds(pb.Position, slot=st.integers(0, 2**32 - 1), log_end_offset=st.integers(0, 2**64 - 1))
+
+
+def outcome(data: bytes) -> Request | str:
+    try:
+        return decode_request(data)
+    except (InvalidRequestError, RequestTooLargeError) as error:
+        return repr(error)
+
+
+@given(st.lists(reported, max_size=3), st.binary(max_size=12), st.data())
+def test_positions_alone_are_read_as_generated_code_reads_them(
+    positions: list[pb.Position], other: bytes, data: st.DataObject
+) -> None:
+    """Whole, cut off, with one byte changed, and with other bytes in between."""
+    whole = pb.ReplicateRequest(positions=positions).SerializeToString()
+    at = data.draw(st.integers(0, len(whole)))
+    changed = bytearray(whole)
+    if at < len(whole):
+        changed[at] ^= data.draw(st.integers(1, 255))
+    for message in (whole, whole[:at], bytes(changed), whole[:at] + other + whole[at:]):
+        ours = outcome(message)
+        with patch.object(replica_wire, "_positions_alone", lambda data: None):
+            assert ours == outcome(message)
 
 
 def test_bad_requests_are_refused() -> None:

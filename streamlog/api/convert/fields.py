@@ -87,7 +87,10 @@ def at_least(number: int, low: int, field: str) -> int:
 
 def amount(number: int, field: str, *, default: int, high: int) -> int:
     """0: the default. A negative number is refused, one above `high` is lowered to it."""
-    return min(at_least(number, 0, field) or default, high)
+    if number < 0:
+        at_least(number, 0, field)
+    number = number or default
+    return number if number < high else high
 
 
 def topic_name(name: str, field: str = "topic") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, Literal, Protocol
 
 from streamlog.api.convert.fields import (
@@ -55,7 +56,8 @@ class KnowsEpoch(Protocol):
 
 
 def acks(number: int, field: str = "acks") -> Acks:
-    return enum_value(number, _ACKS, common_pb2.Acks, field, Acks.ALL)
+    known = _ACKS.get(number)
+    return enum_value(number, _ACKS, common_pb2.Acks, field, Acks.ALL) if known is None else known
 
 
 def isolation_level(number: int, field: str = "isolation_level") -> IsolationLevel:
@@ -69,12 +71,17 @@ def known_epoch(message: KnowsEpoch) -> LeaderEpoch:
 
 
 def partition_ref(message: NamesPartition, epoch: LeaderEpoch = NO_LEADER_EPOCH) -> PartitionRef:
-    if not (message.topic or message.topic_id):
+    return _checked_ref(message.topic, message.topic_id, message.partition, epoch)
+
+
+@lru_cache(maxsize=4096)  # most streams name the same few partitions in all their messages
+def _checked_ref(topic: str, id_: bytes, partition: int, epoch: LeaderEpoch) -> PartitionRef:
+    if not (topic or id_):
         raise InvalidRequestError("topic or topic_id is required", field="topic")
     return PartitionRef(
-        topic=topic_name(message.topic) if message.topic else "",
-        topic_id=topic_id(message.topic_id) if message.topic_id else None,
-        partition=partition_id(message.partition),
+        topic=topic_name(topic) if topic else "",
+        topic_id=topic_id(id_) if id_ else None,
+        partition=partition_id(partition),
         leader_epoch=epoch,
     )
 

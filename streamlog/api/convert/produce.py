@@ -134,4 +134,4 @@ def _keep_prepared(message: pb.InitProducerIdRequest) -> bool:
 
 
 def _transactional_id(value: str) -> str:
-    return text(value, "transactional_id", length_max=TRANSACTIONAL_ID_LENGTH_MAX)
+    return value and text(value, "transactional_id", length_max=TRANSACTIONAL_ID_LENGTH_MAX)

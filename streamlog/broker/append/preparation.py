@@ -22,7 +22,14 @@ from streamlog.errors import StreamlogError
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, Codec, codec_of, convert, is_legacy, repacked, validate
 from streamlog.records.compression.unpacked_size import unpacked_size_max
-from streamlog.records.header import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
+from streamlog.records.header import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+)
 
 INLINE_BYTES_MAX: Final = (1 << 20) + (64 << 10)
 """Of uncompressed records, all batches of a partition together, checked on the loop: 0.2 to 1.1 ms. Larger ones exceed
@@ -48,11 +55,12 @@ class PreparedBatches(Struct, frozen=True):
 def needed(batches: Buffer, settings: TopicSettings) -> bool:
     """From a few header bytes. False where they make no sense: validation will refuse them."""
     codec, limits = settings.codec, settings.limits
-    if is_legacy(batches, 0):
-        return True  # the first batch decides: mixed formats are refused
+    end = len(batches)
+    if end > MAGIC_POSITION and batches[MAGIC_POSITION] != MAGIC:
+        return is_legacy(batches, 0)  # the first batch decides: mixed formats are refused
     if codec is None and not limits.keys_required and not limits.check_records:
         return False
-    position, end = 0, len(batches)
+    position = 0
     left_bytes, left_records = INLINE_BYTES_MAX, INLINE_RECORDS_MAX
     while position + HEADER_SIZE <= end:
         packed = batches[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK
@@ -62,18 +70,19 @@ def needed(batches: Buffer, settings: TopicSettings) -> bool:
         if not HEADER_SIZE <= size <= end - position:
             return False
         if limits.check_records:
-            left_bytes -= _bytes_to_check(batches, position, size, packed)
-            left_records -= max(0, _COUNT.unpack_from(batches, position + _COUNT_POSITION)[0])
+            count = _COUNT.unpack_from(batches, position + _COUNT_POSITION)[0]
+            left_bytes -= (
+                size - HEADER_SIZE if packed == Codec.NONE else _unpacked_bytes(batches, position, size, packed)
+            )
+            left_records -= count if count > 0 else 0
             if left_bytes < 0 or left_records < 0:
                 return True
         position += size
     return False
 
 
-def _bytes_to_check(batches: Buffer, position: int, size: int, codec_number: int) -> int:
+def _unpacked_bytes(batches: Buffer, position: int, size: int, codec_number: int) -> int:
     """The largest possible uncompressed size of the batch; 0 if it cannot be decompressed: validation refuses it."""
-    if codec_number == Codec.NONE:
-        return size - HEADER_SIZE
     try:
         packed = memoryview(batches)[position + HEADER_SIZE : position + size]
         return unpacked_size_max(codec_of(codec_number), packed, blocks_max=_INLINE_BLOCKS_MAX)

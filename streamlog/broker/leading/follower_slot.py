@@ -58,7 +58,6 @@ class FollowerSlot:
     __slots__ = (
         "_credit_bytes",
         "_first",
-        "_queue",
         "_queued_end",
         "_sent_bytes",
         "_sent_facts",
@@ -70,6 +69,7 @@ class FollowerSlot:
         "marked",
         "next_offset",
         "number",
+        "queue",
         "replica",
     )
 
@@ -80,7 +80,7 @@ class FollowerSlot:
         self.number = follow.slot
         self.next_offset = follow.fetch_offset  # all below has been passed to the stream
         self.ackable_end = follow.ackable_end  # the last reported position; <= next_offset
-        self._queue: deque[tuple[Sequence[Buffer], int, Offset]] = deque()  # bytes, their size, the offset after them
+        self.queue: deque[tuple[Sequence[Buffer], int, Offset]] = deque()  # bytes, their size, the offset after them
         self._queued_end = follow.fetch_offset  # of the queue's last bytes; next_offset where it is empty
         self._sent_bytes = 0
         self._credit_bytes = CREDIT_MAX  # of _sent_bytes; the last batch may go beyond
@@ -100,7 +100,8 @@ class FollowerSlot:
             and not self._stream.is_throttled(self)
             and self._stream.reserve(appended.size_bytes)
         ):
-            self._put(appended.buffers, appended.size_bytes, appended.next_offset)
+            self.queue.append((appended.buffers, appended.size_bytes, appended.next_offset))
+            self._queued_end = appended.next_offset
         self._stream.mark(self)
 
     def on_readable(self) -> None:
@@ -116,13 +117,9 @@ class FollowerSlot:
         return self.follower in self.replica.state.in_sync
 
     @property
-    def has_queue(self) -> bool:
-        return bool(self._queue)
-
-    @property
     def is_behind(self) -> bool:
         """The next bytes are on the disk only."""
-        return not self._queue and self.next_offset < self.replica.log.log_end_offset
+        return not self.queue and self.next_offset < self.replica.log.log_end_offset
 
     @property
     def has_update(self) -> bool:
@@ -139,19 +136,16 @@ class FollowerSlot:
 
     def put_read(self, data: bytes) -> None:
         """Queue `data`, read from `next_offset` on by a worker."""
-        self._put((data,), len(data), end_of(data))
-
-    def _put(self, buffers: Sequence[Buffer], size: int, end: Offset) -> None:
-        self._queue.append((buffers, size, end))
-        self._queued_end = end
+        self._queued_end = end_of(data)
+        self.queue.append(((data,), len(data), self._queued_end))
 
     def take(self, size_max: int, *, at_least_one: bool) -> tuple[list[Buffer], int]:
         """From the queue, at most `size_max` bytes; `at_least_one`: the first entry even if larger."""
         taken: list[Buffer] = []
         size = 0
-        while self._queue and (size + self._queue[0][1] <= size_max or (at_least_one and not taken)):
-            buffers, chunk, end = self._queue.popleft()
-            taken.extend(buffers)
+        while self.queue and (size + self.queue[0][1] <= size_max or (at_least_one and not taken)):
+            buffers, chunk, end = self.queue.popleft()
+            taken += buffers
             size += chunk
             self.next_offset = end
         if size:
@@ -164,9 +158,10 @@ class FollowerSlot:
         self.next_offset = self._queued_end = end_of(data)
         self._sent_bytes += len(data)
 
-    def update(self, batches: Sequence[Buffer]) -> SlotUpdate:
+    def update(self, batches: Sequence[Buffer], size: int) -> SlotUpdate:
+        """With these `size` bytes."""
         self._sent_facts = facts = (self.replica.state.high_watermark, self.replica.log.log_start_offset)
-        self.replica.traffic.replicated_out += sum(map(len, batches))
+        self.replica.traffic.replicated_out += size
         first, self._first = self._first, False
         return SlotUpdate(self.number, *facts, batches, has_gaps=first and self.replica.log.has_gaps)
 
@@ -174,9 +169,9 @@ class FollowerSlot:
         """Release what is queued. Idempotent."""
         self.is_closed = True
         self.replica.unwatch(self)
-        for _, size, _ in self._queue:
+        for _, size, _ in self.queue:
             self._stream.release(size)
-        self._queue.clear()
+        self.queue.clear()
 
 
 def end_of(data: Buffer) -> Offset:

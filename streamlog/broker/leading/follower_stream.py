@@ -291,7 +291,7 @@ class FollowerStream:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while updates := self._collect():
+                while (self._ready or self._behind or self._endings) and (updates := self._collect()):
                     await self._stream.send(wire.encode_response(updates))
         except RpcError as error:
             self.close(error)
@@ -302,8 +302,10 @@ class FollowerStream:
         free_bytes = self._fetch_bytes_max
         if self._behind_first:
             free_bytes = self._collect_behind(updates, free_bytes)
-        free_bytes = self._collect_ready(updates, free_bytes, keep=free_bytes // 4 if self._behind else 0)
-        self._collect_behind(updates, free_bytes)
+        if self._ready:
+            free_bytes = self._collect_ready(updates, free_bytes, keep=free_bytes // 4 if self._behind else 0)
+        if self._behind:
+            self._collect_behind(updates, free_bytes)
         self._freed.set()
         return updates
 
@@ -312,13 +314,14 @@ class FollowerStream:
         while self._ready and free_bytes > keep:
             slot = self._ready[0]
             batches, size = slot.take(free_bytes - keep, at_least_one=free_bytes == self._fetch_bytes_max)
-            if slot.has_queue and not size:
+            if slot.queue and not size:
                 break
             if size or (slot.has_update and not slot.is_closed):
-                updates.append(slot.update(batches))
+                updates.append(slot.update(batches, size))
                 free_bytes -= size + UPDATE_BYTES
-                self._charge(slot, size)
-            if slot.has_queue:
+                if self._throttle.limited:
+                    self._charge(slot, size)
+            if slot.queue:
                 continue  # for the next message
             self._ready.popleft()
             slot.marked = False
@@ -358,7 +361,7 @@ class FollowerStream:
                 self._wake.set()
                 break
             else:
-                updates.append(slot.update((data,)))
+                updates.append(slot.update((data,), len(data)))
                 free_bytes -= len(data) + UPDATE_BYTES
                 self._charge(slot, len(data))
                 self.mark(slot)

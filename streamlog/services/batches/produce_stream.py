@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import Final, TypeAlias
 
 from streamlog.api.convert.produce import not_appended, produce_stream_request
@@ -47,7 +48,8 @@ class ProduceStreams:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(stream.write(responses))
-                await stream.read(requests)
+                # A task, too: each message then resumes this coroutine alone, not all those around the call.
+                tasks.create_task(stream.read(requests))
         finally:
             stream.cancel()
 
@@ -80,7 +82,7 @@ class _Stream:
         self._queues: dict[_QueueKey, _Queue] = {}
         self._unanswered = 0
         self._waiting: dict[_Pending, None] = {}  # for the high watermark; in the order of their appends
-        self._ready: deque[pb.ProduceResult] = deque()
+        self._ready: list[pb.ProduceResult] = []
         self._timer: asyncio.TimerHandle | None = None  # fires at the first deadline of those, or earlier
         self._wake = asyncio.Event()  # a result is ready, or the client has half-closed the stream
         self._may_read = asyncio.Event()  # fewer than UNANSWERED_MAX are unanswered
@@ -102,10 +104,9 @@ class _Stream:
             await self._wake.wait()
             self._wake.clear()
             while self._ready:
-                count = min(len(self._ready), RESULTS_MAX)
-                results = [self._ready.popleft() for _ in range(count)]
+                results, self._ready = self._ready[:RESULTS_MAX], self._ready[RESULTS_MAX:]
                 await responses.send(pb.ProduceStreamResponse(results=results))
-                self._answered(count)
+                self._answered(len(results))
 
     def cancel(self) -> None:
         """The call has ended."""
@@ -143,15 +144,15 @@ class _Stream:
     def _wait_for(self, pending: _Pending, acknowledged: asyncio.Future[None]) -> None:
         pending.acknowledged = acknowledged
         self._waiting[pending] = None
-        acknowledged.add_done_callback(lambda _: self._on_acknowledged(pending))
+        acknowledged.add_done_callback(partial(self._on_acknowledged, pending))
         if self._timer is None or pending.deadline < self._timer.when():
             self._arm(pending.deadline)
 
-    def _on_acknowledged(self, pending: _Pending) -> None:
+    def _on_acknowledged(self, pending: _Pending, acknowledged: asyncio.Future[None]) -> None:
         if pending not in self._waiting:
             return  # timed out before, or the call has ended
         del self._waiting[pending]
-        error = acknowledgement_error(pending.acknowledged)
+        error = acknowledgement_error(acknowledged)
         self._set_result(pending, pending.result if error is None else not_appended(pending.request, error))
 
     def _set_result(self, pending: _Pending, result: pb.ProduceResult | None) -> None:
