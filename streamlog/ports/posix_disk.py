@@ -16,7 +16,6 @@ the caller that should have received it may have been cancelled.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import fcntl
@@ -26,11 +25,13 @@ import stat
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import accumulate
 from typing import Final, TypeVar
 
 from streamlog.errors import InvariantError
 from streamlog.ports.disk import Buffer
+from streamlog.ports.off_loop import off_loop
 from streamlog.ports.spare_files import SpareFiles
 
 T = TypeVar("T")
@@ -214,13 +215,7 @@ class PosixFile:
         """Run `work` in the pool; the descriptor stays open until it has ended, cancelled or not."""
         with self._lock:
             self._uses += 1
-        try:
-            future = pool.submit(work)
-        except RuntimeError:
-            self._release()
-            raise
-        future.add_done_callback(lambda _: self._release())
-        return await asyncio.wrap_future(future)
+        return await off_loop(pool, work, self._release)
 
     def _release(self) -> None:
         with self._lock:
@@ -332,7 +327,7 @@ class PosixFileSystem:
         return sorted(self.spares.attempt(lambda: os.listdir(absolute(directory))))
 
     async def sync_dir(self, directory: str) -> None:
-        await asyncio.wrap_future(self.syncers.submit(self._with_directory, absolute(directory), os.fsync))
+        await off_loop(self.syncers, partial(self._with_directory, absolute(directory), os.fsync))
 
     def _with_directory(self, path: str, work: Callable[[int], None]) -> None:
         descriptor = self.spares.open(path, os.O_RDONLY)
@@ -344,7 +339,7 @@ class PosixFileSystem:
     async def sync_all(self, path: str) -> None:
         if path not in self._syncfs_descriptors:
             self._syncfs_descriptors[path] = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
-        await asyncio.wrap_future(self.syncers.submit(_syncfs, self._syncfs_descriptors[path]))
+        await off_loop(self.syncers, partial(_syncfs, self._syncfs_descriptors[path]))
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(absolute(path))
