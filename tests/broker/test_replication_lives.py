@@ -12,7 +12,7 @@ from streamlog.broker.leading.follower_slot import FollowerSlot
 from streamlog.broker.leading.follower_stream import FollowerStream
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.replication.follower import FetchPosition
+from streamlog.replication.follower import PartitionFollower
 from tests.broker.replication_lives import live
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -26,17 +26,13 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
 
 
 def reported_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
-    honest, write = FollowerReplica.position, FollowerReplica.on_batches
-
-    def position(self: FollowerReplica) -> FetchPosition:
-        at = honest(self)
-        return at._replace(ackable_end=at.fetch_offset)
+    write = FollowerReplica.on_batches
 
     def on_batches(self: FollowerReplica, *news: Any) -> None:
         write(self, *news)
         self.on_ackable_end()  # at once, and not when the sync has finished
 
-    patch.setattr(FollowerReplica, "position", position)
+    patch.setattr(PartitionFollower, "ackable_end", property(lambda self: self._log.log_end_offset))
     patch.setattr(FollowerReplica, "on_batches", on_batches)
 
 
