@@ -71,7 +71,7 @@ def lives(first: int) -> None:
 @pytest.mark.parametrize(
     ("plant", "first"),  # a seed shortly before one that finds it: searching takes a minute, finding a second
     [
-        (reported_before_it_is_synced, 24),
+        (reported_before_it_is_synced, 4),
         (no_divergence_check, 13),
         (never_reads_on_from_the_disk, 0),
         (follows_from_anywhere_unchecked, 0),
