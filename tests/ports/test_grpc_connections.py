@@ -7,8 +7,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import pytest
+
 from streamlog.ports import CallInfo
+from streamlog.ports.grpc_adapter import connections as connections_module
 from streamlog.ports.grpc_adapter.connections import (
+    SKIPPED_MAX,
     ConnectionLimits,
     ConnectionWatch,
     ServerConnection,
@@ -112,3 +116,32 @@ async def test_a_connection_that_says_nothing_is_closed() -> None:
             while await asyncio.get_running_loop().sock_recv(one, 1024):
                 pass
     await network.close()
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "round_"),
+    [(6, ["look"] * SKIPPED_MAX + ["scan"]), (7, ["look", "scan"]), (0, ["look", "scan"])],
+    ids=["no more than a limit", "more", "unknown"],
+)
+async def test_descriptors_are_listed_rarely_while_no_limit_can_be_exceeded(
+    descriptors: int, round_: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def look() -> int:
+        steps.append("look")
+        return descriptors
+
+    def scan() -> int:
+        steps.append("scan")
+        return 0
+
+    monkeypatch.setattr(connections_module, "INTERVAL_S", 0.001)
+    monkeypatch.setattr(connections_module, "_descriptor_count", look)
+    watch = ConnectionWatch(1, ConnectionLimits(total=20, per_address=6), steps.append)
+    monkeypatch.setattr(watch, "scan", scan)
+    running = asyncio.ensure_future(watch.run())
+    while steps.count("scan") < 3:  # noqa: ASYNC110  by the run of the watch alone
+        await asyncio.sleep(0.001)
+    running.cancel()
+    assert steps[: 3 * len(round_)] == 3 * round_
