@@ -22,8 +22,7 @@ T = TypeVar("T")
 
 
 class SystemClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)  # called several times for each record: without a function around it
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

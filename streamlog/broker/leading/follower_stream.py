@@ -86,6 +86,7 @@ class FollowerStream:
         self._wake = asyncio.Event()
         self._cold_wake = asyncio.Event()
         self._freed = asyncio.Event()  # bytes have been sent: a worker's read may fit now
+        self._waits_for_space = False  # such a read
         self._closed = asyncio.Event()
         self._error: StreamlogError | RpcError | None = None  # why it was closed
         self._superseded = False
@@ -306,7 +307,8 @@ class FollowerStream:
             free_bytes = self._collect_ready(updates, free_bytes, keep=free_bytes // 4 if self._behind else 0)
         if self._behind:
             self._collect_behind(updates, free_bytes)
-        self._freed.set()
+        if self._waits_for_space:
+            self._freed.set()
         return updates
 
     def _collect_ready(self, updates: list[SlotUpdate], free_bytes: int, *, keep: int) -> int:
@@ -408,7 +410,9 @@ class FollowerStream:
                 return
             while not self.reserve(len(data)):
                 self._freed.clear()
+                self._waits_for_space = True
                 await self._freed.wait()
+                self._waits_for_space = False
             if slot.is_closed:
                 self.release(len(data))
             else:

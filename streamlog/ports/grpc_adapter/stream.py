@@ -21,36 +21,22 @@ _CALL_ENDED: Final = grpc.aio.BaseError  # on the serving side, once the call ha
 
 
 class _ExclusiveUse:
-    """Checks that at most one task sends and one receives."""
+    """At most one task sends and one receives. `send` and `recv` check it themselves: each message resumes every
+    coroutine that waits for it, so there is one, not two.
+    """
 
     def __init__(self) -> None:
         self._sending = False
         self._receiving = False
         self._done_sending = False
 
-    async def send(self, message: bytes) -> None:
-        if self._sending or self._done_sending:
-            raise InvariantError("two sends at a time on one stream, or one after the last")
-        self._sending = True
-        try:
-            await self._write(message)
-        finally:
-            self._sending = False
+    @staticmethod
+    def _two_sends() -> InvariantError:
+        return InvariantError("two sends at a time on one stream, or one after the last")
 
-    async def recv(self) -> bytes | None:
-        if self._receiving:
-            raise InvariantError("two recvs at a time on one stream")
-        self._receiving = True
-        try:
-            return await self._read()
-        finally:
-            self._receiving = False
-
-    async def _write(self, message: bytes) -> None:
-        raise NotImplementedError
-
-    async def _read(self) -> bytes | None:
-        raise NotImplementedError
+    @staticmethod
+    def _two_recvs() -> InvariantError:
+        return InvariantError("two recvs at a time on one stream")
 
 
 class ClientStream(_ExclusiveUse):
@@ -60,15 +46,23 @@ class ClientStream(_ExclusiveUse):
         super().__init__()
         self._call = call
 
-    async def _write(self, message: bytes) -> None:
+    async def send(self, message: bytes) -> None:
+        if self._sending or self._done_sending:
+            raise self._two_sends()
+        self._sending = True
         try:
             await self._call.write(message)
         except grpc.aio.AioRpcError as error:
             raise from_grpc(error) from None
         except asyncio.InvalidStateError:
             raise await self._status_of_call() from None
+        finally:
+            self._sending = False
 
-    async def _read(self) -> bytes | None:
+    async def recv(self) -> bytes | None:
+        if self._receiving:
+            raise self._two_recvs()
+        self._receiving = True
         try:
             message: Any = await self._call.read()
         except grpc.aio.AioRpcError as error:
@@ -76,6 +70,8 @@ class ClientStream(_ExclusiveUse):
         except asyncio.CancelledError:
             raise_if_channel_closed(self._call)
             raise
+        finally:
+            self._receiving = False
         return None if message is grpc.aio.EOF else bytes(message)
 
     async def done_sending(self) -> None:
@@ -98,8 +94,12 @@ class ServerStream(_ExclusiveUse):
         self._context = context
         self._cancelled = False
 
-    async def _write(self, message: bytes) -> None:
-        self._check()
+    async def send(self, message: bytes) -> None:
+        if self._sending or self._done_sending:
+            raise self._two_sends()
+        if self._cancelled:
+            raise self._earlier_cancelled()
+        self._sending = True
         try:
             await self._context.write(message)
         except _CALL_ENDED as error:
@@ -107,9 +107,15 @@ class ServerStream(_ExclusiveUse):
         except asyncio.CancelledError:
             self._cancelled = True
             raise
+        finally:
+            self._sending = False
 
-    async def _read(self) -> bytes | None:
-        self._check()
+    async def recv(self) -> bytes | None:
+        if self._receiving:
+            raise self._two_recvs()
+        if self._cancelled:
+            raise self._earlier_cancelled()
+        self._receiving = True
         try:
             message: Any = await self._context.read()  # or EOF, which the stubs do not know
         except _CALL_ENDED as error:
@@ -117,11 +123,13 @@ class ServerStream(_ExclusiveUse):
         except asyncio.CancelledError:
             self._cancelled = True
             raise
+        finally:
+            self._receiving = False
         return None if message is grpc.aio.EOF else bytes(message)
 
-    def _check(self) -> None:
-        if self._cancelled:
-            raise RpcError(Status.CANCELLED, "an earlier send or recv was cancelled")
+    @staticmethod
+    def _earlier_cancelled() -> RpcError:
+        return RpcError(Status.CANCELLED, "an earlier send or recv was cancelled")
 
     async def done_sending(self) -> None:
         """The serving side ends the stream by returning from its handler."""

@@ -170,8 +170,9 @@ class _Stream:
         self._wake.set()
 
     def _answered(self, count: int) -> None:
-        self._unanswered -= count
-        if self._unanswered < UNANSWERED_MAX:
+        before = self._unanswered
+        self._unanswered = before - count
+        if self._unanswered < UNANSWERED_MAX <= before:
             self._may_read.set()
 
     def _arm(self, deadline: float) -> None:
