@@ -8,7 +8,7 @@
 
 Callers get StreamlogError only. An error that a node raised has its own class. Errors of the transport (connection
 refused or lost, deadline exceeded) are NetworkError or RequestTimedOutError; for both the outcome is unknown: the
-request may have been carried out.
+request may have been carried out. `was_sent` is False where that is impossible.
 """
 
 from __future__ import annotations
@@ -30,9 +30,19 @@ from streamlog.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
-from streamlog.ports import Channel, HandshakeError, RpcError, Stream
+from streamlog.ports import Channel, HandshakeError, NotSentError, RpcError, Stream
 
-__all__ = ["CallStream", "Message", "Response", "UnaryCall", "call_error", "decoded_stream", "stream", "unary"]
+__all__ = [
+    "CallStream",
+    "Message",
+    "Response",
+    "UnaryCall",
+    "call_error",
+    "decoded_stream",
+    "stream",
+    "unary",
+    "was_sent",
+]
 
 Response = TypeVar("Response", bound=Message)
 Answer = TypeVar("Answer")
@@ -56,6 +66,11 @@ def call_error(error: RpcError, method: str) -> StreamlogError:
             f"the server does not implement {method}: it runs another release, or it is not a streamlog node"
         )
     return UnknownServerError(f"{method}: {error}", code=error.status.name)
+
+
+def was_sent(error: StreamlogError) -> bool:
+    """Whether the request of a call that failed with this error may have left this process."""
+    return not isinstance(error.__cause__, NotSentError)
 
 
 class UnaryCall(Generic[Response]):

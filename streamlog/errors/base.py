@@ -14,7 +14,7 @@ class StreamlogError(Exception):
     """Base of all errors with a code. `details` are its machine-readable facts (field, limit, leader ...)."""
 
     code: ClassVar[str] = ""
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -27,6 +27,12 @@ class StreamlogError(Exception):
         error = cls.__new__(cls)
         StreamlogError.__init__(error, message)
         error.details = details
+        return error
+
+    def permanent(self) -> Self:
+        """The same, not retriable: where a retry of the call does not help, or may do harm."""
+        error = self.restored(self.message, self.details)
+        error.retriable = False
         return error
 
     def __str__(self) -> str:

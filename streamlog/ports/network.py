@@ -48,7 +48,11 @@ class RpcError(Exception):
         return cls(grpc_status(error), error.message)
 
 
-class HandshakeError(RpcError):
+class NotSentError(RpcError):
+    """UNAVAILABLE: there was no connection, so nothing of the call has left this process."""
+
+
+class HandshakeError(NotSentError):
     """UNAVAILABLE: a process listens at the address, but no connection could be made with it, as by TLS. Retrying does
     not help until certificates or settings have changed.
     """
@@ -118,7 +122,7 @@ class Channel(Protocol):
         timeout_s: float,
         metadata: Mapping[str, str] | None = None,
     ) -> bytes:
-        """RpcError(UNAVAILABLE) at once if the address refuses; DEADLINE_EXCEEDED after `timeout_s`."""
+        """NotSentError at once if the address refuses; DEADLINE_EXCEEDED after `timeout_s`."""
         ...
 
     def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Stream]:

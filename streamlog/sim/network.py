@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from streamlog.errors import Status, StreamlogError
-from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
+from streamlog.ports.network import CRASHED, CallInfo, NotSentError, RpcError, StreamHandler, UnaryHandler
 from streamlog.sim.call import ClientEnd, ServerEnd
 from streamlog.sim.disk import os_error
 from streamlog.sim.fabric import Endpoint, Fabric, SimConnection, SimListener, host_of
@@ -204,14 +204,14 @@ class SimChannel:
             near.hang_up()
 
     async def _connected(self) -> SimConnection:
-        """The open connection, or a new one. RpcError(UNAVAILABLE)."""
+        """The open connection, or a new one. NotSentError."""
         if self._closed:
-            raise RpcError(Status.UNAVAILABLE, "the channel is closed")
+            raise NotSentError(Status.UNAVAILABLE, "the channel is closed")
         if self._connection is not None and self._connection.open:
             return self._connection
         if self._fabric.loop.now < self._retry_at:
             await asyncio.sleep(0)
-            raise RpcError(Status.UNAVAILABLE, "failed to connect; backing off")
+            raise NotSentError(Status.UNAVAILABLE, "failed to connect; backing off")
         await asyncio.sleep(self._fabric.delay_s() + self._fabric.delay_s())
         if self._listener() is None and not self._refused():
             await asyncio.sleep(self._fabric.connect_s)
@@ -223,7 +223,7 @@ class SimChannel:
         listener = self._listener()
         if listener is None:
             self._retry_at = self._fabric.loop.now + self._fabric.rng.uniform(*BACKOFF_S)
-            raise RpcError(Status.UNAVAILABLE, "failed to connect")
+            raise NotSentError(Status.UNAVAILABLE, "failed to connect")
         self._side = ClientSide(self._process)
         return listener.accept(self._side, self._network.host)
 

@@ -7,6 +7,9 @@ import errno
 
 import pytest
 
+from streamlog.errors import Status
+from streamlog.ports import NotSentError
+
 from .network_cases import Blocker, M, call, double, echo, serve
 from .networks import Net, eventually, on_both, outcome
 
@@ -16,7 +19,9 @@ async def test_an_address_where_nobody_listens_refuses_at_once(net: Net) -> None
     channel = net.client.connect(net.closed_address)
     begin = asyncio.get_running_loop().time()
     for _ in range(3):
-        assert (await outcome(call(channel, timeout_s=9)))[0] == "UNAVAILABLE"
+        with pytest.raises(NotSentError) as caught:
+            await call(channel, timeout_s=9)
+        assert caught.value.status is Status.UNAVAILABLE
 
     async def enter() -> None:
         async with channel.stream(M):

@@ -9,6 +9,7 @@ import pytest
 
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
+from streamlog.errors import OutcomeUnknownError
 from tests.node.calls import Calls, leader_of, until_done
 from tests.node.kit import Nodes, run_story
 
@@ -75,6 +76,52 @@ def test_a_leader_is_killed_under_a_stream_and_a_subscription(seed: int) -> None
         assert await reading == expected
         assert [offset for offset in offsets if offset >= 0] == sorted(offset for offset in offsets if offset >= 0)
         assert await host.spawn(read_all(nodes, writer)) == expected
+        await host.spawn(calls.close())
+
+    run_story(story, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_publish_without_a_token_is_unknown_only_where_it_may_have_been_written(seed: int) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        host = nodes.world.host("client")
+        calls = Calls(host.boot().network)
+        await host.spawn(until_done(partial(calls.create_topic, "n2:9092", "t")))
+        await nodes.until(lambda: all(node.view.image.topic_named("t") is not None for node in nodes.alive()))
+        leader = leader_of(nodes.node(2).view, "t")
+        writer = next(number for number in (1, 2, 3) if number != leader)
+
+        async def publish(number: int) -> int | None:
+            """The offset; None: the outcome is unknown."""
+            request = pb.PublishRequest(topic="t", records=[pb.PublishRecord(value=b"%d" % number)])
+            try:
+                response = await calls.call(
+                    f"n{writer}:9092", "Records/Publish", request, pb.PublishResponse, timeout_s=30
+                )
+            except OutcomeUnknownError:
+                return None
+            return response.results[0].offset
+
+        async def publish_all() -> list[int | None]:
+            going = []
+            for number in range(COUNT):
+                going.append(asyncio.ensure_future(publish(number)))
+                await asyncio.sleep(0.01)
+            return list(await asyncio.gather(*going))
+
+        writing = host.spawn(publish_all())
+        await asyncio.sleep(0.2)
+        nodes.host(int(leader)).crash()
+        offsets = await writing
+        written = [offset for offset in offsets if offset is not None]
+        assert len(set(written)) == len(written)
+        unknown = [number for number, offset in enumerate(offsets) if offset is None]
+        # Those on their way when the connection broke; all later ones waited for the next leader.
+        assert unknown == list(range(min(unknown, default=0), max(unknown, default=-1) + 1))
+        assert len(unknown) <= 10
+        assert offsets[-1] is not None
         await host.spawn(calls.close())
 
     run_story(story, seed=seed)

@@ -48,6 +48,7 @@ _COMPRESSIONS: Final[Mapping[int, str]] = {
     common_pb2.COMPRESSION_ZSTD: "zstd",
 }
 _TOPIC_DEFAULT: Final = ""
+_BRIEFLY: Final = "not written, as the first record of the request with this error says"
 
 
 class PublishOptions(Struct, frozen=True, kw_only=True):
@@ -99,18 +100,18 @@ def publish_options(message: pb.PublishOptions) -> PublishOptions:
         )
 
 
-def new_records(messages: Sequence[pb.PublishRecord], now_ms: int) -> list[NewRecord]:
-    """InvalidRequestError. `now_ms`: for records without a timestamp."""
+def check_record_count(messages: Sequence[pb.PublishRecord]) -> None:
+    """InvalidRequestError."""
     if not 1 <= len(messages) <= RECORDS_PER_REQUEST_MAX:
         raise InvalidRequestError(
             f"the request has {len(messages)} records, but 1 to {RECORDS_PER_REQUEST_MAX} are allowed",
             field="records",
             limit=RECORDS_PER_REQUEST_MAX,
         )
-    return [_new_record(message, index, now_ms) for index, message in enumerate(messages)]
 
 
-def _new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord:
+def new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord:
+    """InvalidRequestError. `now_ms`: for records without a timestamp."""
     timestamp_ms = message.timestamp_ms if message.HasField("timestamp_ms") else now_ms
     partition = message.partition if message.HasField("partition") else None
     if timestamp_ms < 0:
@@ -147,10 +148,10 @@ def published(partition: int, offset: Offset, timestamp_ms: int) -> pb.PublishRe
 
 
 def not_published(partition: int, timestamp_ms: int, error: StreamlogError, *, briefly: bool) -> pb.PublishResult:
-    """`briefly`: only code and `retriable`, if a previous record of the request has the whole error."""
+    """`briefly`: a previous record of the request has the whole error, which together would exceed a message."""
     message = to_message(error)
     if briefly:
-        message = common_pb2.StreamlogError(code=message.code, retriable=message.retriable)
+        message = common_pb2.StreamlogError(code=message.code, message=_BRIEFLY, retriable=message.retriable)
     return pb.PublishResult(partition=partition, offset=NO_OFFSET, timestamp_ms=timestamp_ms, error=message)
 
 

@@ -358,7 +358,9 @@ Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
 
 @_typing.final
 class PublishResponse(_message.Message):
-    """The partitions and offsets of the records. If none was written, the call fails with the error of the first record."""
+    """The partitions and offsets of the records. A record that is refused fails alone, the others are written. If none was
+    written, the call fails with the error of the first record; with OUTCOME_UNKNOWN where any of them may have been written.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

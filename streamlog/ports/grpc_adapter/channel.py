@@ -13,7 +13,7 @@ from streamlog.errors import Status
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.stream import ClientStream, from_grpc, raise_if_channel_closed
-from streamlog.ports.network import RpcError
+from streamlog.ports.network import NotSentError
 
 
 class _Connection:
@@ -86,7 +86,7 @@ class GrpcChannel:
             try:
                 call = connection.unary[method](request, timeout=timeout_s, metadata=_pairs(metadata))
             except grpc.aio.UsageError as error:
-                raise RpcError(Status.UNAVAILABLE, str(error)) from None
+                raise NotSentError(Status.UNAVAILABLE, str(error)) from None
             try:
                 return await call
             except grpc.aio.AioRpcError as error:
@@ -106,7 +106,7 @@ class GrpcChannel:
             try:
                 call = connection.streams[method](metadata=_pairs(metadata))
             except grpc.aio.UsageError as error:
-                raise RpcError(Status.UNAVAILABLE, str(error)) from None
+                raise NotSentError(Status.UNAVAILABLE, str(error)) from None
             try:
                 await call.wait_for_connection()
                 yield ClientStream(call)

@@ -10,13 +10,15 @@ import grpc.aio
 from streamlog.errors import InvariantError, Status
 from streamlog.ports.grpc_adapter.handshakes import handshake_failure
 from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, FROM_GRPC
-from streamlog.ports.network import HandshakeError, RpcError
+from streamlog.ports.network import HandshakeError, NotSentError, RpcError
 
 StreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 # grpc.aio's message for a send on a connection that has just broken, before the call has its status.
 _SEND_FAILED: Final = "Internal error from Core"
+# How gRPC's messages begin where it found no connection for a call.
+_NO_CONNECTION: Final = ("failed to connect to all addresses", "DNS resolution failed")
 _CALL_ENDED: Final = grpc.aio.BaseError  # on the serving side, once the call has ended or the server has stopped
 
 
@@ -148,6 +150,8 @@ def _error(code: grpc.StatusCode, message: str, details: bytes = b"") -> RpcErro
         return RpcError(Status.UNAVAILABLE, "the connection broke")
     if code is grpc.StatusCode.UNAVAILABLE and (failure := handshake_failure(message)) is not None:
         return HandshakeError(Status.UNAVAILABLE, failure)
+    if code is grpc.StatusCode.UNAVAILABLE and not details and message.startswith(_NO_CONNECTION):
+        return NotSentError(Status.UNAVAILABLE, message)
     return RpcError(FROM_GRPC[code], message, details_bin=details)
 
 

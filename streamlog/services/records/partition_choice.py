@@ -15,24 +15,31 @@ from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 
 
+def check_choice(record: NewRecord, index: int, partitioner: RecordPartitioner, count: int) -> None:
+    """That `choose` can place it. UnknownTopicOrPartitionError if it names a partition that does not exist;
+    InvalidRecordError if its key has to be an integer and is not.
+    """
+    if record.partition is not None:
+        if record.partition >= count:
+            raise UnknownTopicOrPartitionError(
+                f"record {index}: partition {record.partition} does not exist, the topic has {count} partitions",
+                field=f"records[{index}].partition",
+                limit=count,
+            )
+    elif partitioner is RecordPartitioner.INTEGER_MODULO and record.key is not None:
+        _check_integer(record.key, index)
+
+
 def choose(
     records: Sequence[NewRecord], partitioner: RecordPartitioner, count: int, seed: int, batch_bytes: int
 ) -> list[int]:
-    """The partition of each, from 0 to count - 1. `seed` is the start of round robin, sticky and random choices.
-
-    UnknownTopicOrPartitionError if a record names a partition that does not exist; InvalidRecordError if a key has to
-    be an integer and is not.
+    """The partition of each, from 0 to count - 1, of records that passed `check_choice`. `seed` is the start of round
+    robin, sticky and random choices.
     """
     sticky = _Sticky(count, seed, batch_bytes)
     chosen = []
     for index, record in enumerate(records):
         if record.partition is not None:
-            if record.partition >= count:
-                raise UnknownTopicOrPartitionError(
-                    f"record {index}: partition {record.partition} does not exist, the topic has {count} partitions",
-                    field=f"records[{index}].partition",
-                    limit=count,
-                )
             chosen.append(record.partition)
             continue
         match partitioner:
@@ -43,7 +50,7 @@ def choose(
             case RecordPartitioner.RANDOM:
                 chosen.append(crc32c(index.to_bytes(4, "big"), seed & 0xFFFFFFFF) % count)
             case RecordPartitioner.INTEGER_MODULO:
-                chosen.append(sticky.take(record) if record.key is None else _integer(record.key, index) % count)
+                chosen.append(sticky.take(record) if record.key is None else int(record.key) % count)
     return chosen
 
 
@@ -64,7 +71,7 @@ class _Sticky:
         return self._at % self._count
 
 
-def _integer(key: bytes, index: int) -> int:
+def _check_integer(key: bytes, index: int) -> None:
     text = key.strip()
     digits = text[1:] if text[:1] in (b"+", b"-") else text
     if not digits.isdigit() or len(digits) > 20:
@@ -72,4 +79,3 @@ def _integer(key: bytes, index: int) -> int:
             f"record {index}: the key {key[:32]!r} is not a decimal integer, which PARTITIONER_INTEGER_MODULO requires",
             field=f"records[{index}].key",
         )
-    return int(text)

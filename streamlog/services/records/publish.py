@@ -4,13 +4,14 @@
 
 A producer token gives each batch its sequence. The batches depend only on the token and the request
 (`partition_choice`), so a retry makes the same ones, and leaders recognize those that are in the log. Hence with a
-token a call succeeds as a whole, or fails and can be retried; without one each record has its own result.
+token a call succeeds as a whole, or fails and can be retried; without one each record has its own result: one that is
+invalid is refused alone, the others are written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -21,7 +22,13 @@ from streamlog.api.convert.publish import NewRecord, PublishOptions, RecordParti
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.config import topic_settings
-from streamlog.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError, StreamlogError
+from streamlog.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    StreamlogError,
+)
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.image.image import Topic
 from streamlog.metadata.view import MetadataView
@@ -32,7 +39,7 @@ from streamlog.records.header import HEADER_SIZE
 from streamlog.services.batches.partition_leader import within
 from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.topics import unknown_topic
-from streamlog.services.records.partition_choice import choose
+from streamlog.services.records.partition_choice import check_choice, choose
 from streamlog.services.records.producer_token import SEQUENCES, ProducerToken, decode_token
 from streamlog.services.records.routed_writes import BatchWrite, RoutedWriter, WriteResult
 
@@ -41,6 +48,9 @@ _RECORD_OVERHEAD: Final = HEADER_SIZE + 64
 # Records without a key stay on one partition up to a batch of this size. Kafka's producers use 16 KiB, as they wait for
 # records; here all records are present, and the cost of writing a batch hardly depends on its size.
 STICKY_BYTES: Final = 262_144
+# Refused records of a request with the whole error; a response of 10,000 of them would exceed a message.
+_WHOLE_ERRORS_MAX: Final = 1_000
+_NEW_TOPIC_S: Final = 0.5
 _CODECS: Final = {
     "none": Codec.NONE,
     "producer": Codec.NONE,
@@ -60,10 +70,10 @@ class PlacedBatch(Struct, frozen=True):
 
 
 class PreparedPublish(Struct, frozen=True, kw_only=True):
-    """A valid request, as batches."""
+    """A request, as batches of its valid records."""
 
-    records: Sequence[NewRecord]
-    partitions: Sequence[int]  # of each record
+    records: Mapping[int, NewRecord]  # those that are valid, by their index in the request
+    refused: Mapping[int, StreamlogError]  # the others
     batches: Sequence[PlacedBatch]
     acks: Acks
     token: ProducerToken | None  # for the next request
@@ -97,16 +107,36 @@ class Preparation:
         token: ProducerToken | None,
         call: Call,
         transactional_id: str = "",
+        *,
+        alone: bool = False,
     ) -> PreparedPublish:
-        """InvalidRequestError and others for an invalid request; nothing has been written then."""
+        """InvalidRequestError and others for an invalid request; nothing has been written then. `alone`: an invalid
+        record is refused alone, unless all are.
+        """
         topic = await self._topic(convert.user_topic(topic_name), call)
-        records = convert.new_records(messages, self._clock.wall_ms())
+        convert.check_record_count(messages)
         config = self._configs.topic(topic.name)
-        self._check(records, topic.name)
         count = len(topic.partitions) if token is None else token.counts.get(topic.topic_id, len(topic.partitions))
+        now_ms, check = self._clock.wall_ms(), self._check_of(topic.name)
+        records: dict[int, NewRecord] = {}
+        refused: dict[int, StreamlogError] = {}
+        for index, message in enumerate(messages):
+            try:
+                record = convert.new_record(message, index, now_ms)
+                check(record, index)
+                check_choice(record, index, options.partitioner, count)
+            except StreamlogError as error:
+                if not alone:
+                    raise
+                refused[index] = error
+            else:
+                records[index] = record
+        if not records:
+            raise refused[0]
         seed = self._seed(options.partitioner, len(records), token)
         batch_bytes = min(STICKY_BYTES, config[topic_settings.MAX_MESSAGE_BYTES])
-        partitions = choose(records, options.partitioner, count, seed, batch_bytes)
+        chosen = choose(list(records.values()), options.partitioner, count, seed, batch_bytes)
+        partitions = dict(zip(records, chosen, strict=True))
         codec = _CODECS[options.compression or config[topic_settings.COMPRESSION_TYPE]]
         batches = await self._batches(topic, records, partitions, codec, token, transactional_id)
         if token is not None:
@@ -114,7 +144,7 @@ class Preparation:
             for batch in batches:
                 written[batch.write.partition] = written.get(batch.write.partition, 0) + batch.write.count
             token = token.after(topic.topic_id, count, written)
-        return PreparedPublish(records=records, partitions=partitions, batches=batches, acks=options.acks, token=token)
+        return PreparedPublish(records=records, refused=refused, batches=batches, acks=options.acks, token=token)
 
     async def _topic(self, name: str, call: Call) -> Topic:
         topic = self._view.image.topic_named(name)
@@ -122,18 +152,30 @@ class Preparation:
             await self._auto_create.ensure(name, call)
             topic = self._view.image.topic_named(name)
         if topic is None:
-            raise unknown_topic(name)
+            topic = await self._created_elsewhere(name)
         return topic
 
-    def _check(self, records: Sequence[NewRecord], topic: str) -> None:
-        """Refuse what a leader would refuse, before anything is written. Leaders check again."""
+    async def _created_elsewhere(self, name: str) -> Topic:
+        """This node may learn of a new topic a moment after its creator. After that the name is wrong, which no retry
+        changes.
+        """
+        try:
+            async with asyncio.timeout(_NEW_TOPIC_S):
+                image = await self._view.wait_until(lambda image: image.topic_named(name) is not None)
+        except TimeoutError:
+            raise unknown_topic(name).permanent() from None
+        return image.require_topic(name)
+
+    def _check_of(self, topic: str) -> Callable[[NewRecord, int], None]:
+        """What refuses a record that a leader would refuse, before anything is written. Leaders check again."""
         config, now_ms = self._configs.topic(topic), self._clock.wall_ms()
         size_max = config[topic_settings.MAX_MESSAGE_BYTES]
         compacted = "compact" in config[topic_settings.CLEANUP_POLICY]
         checks_time = config[topic_settings.MESSAGE_TIMESTAMP_TYPE] == "CreateTime"
         earliest = now_ms - config[topic_settings.MESSAGE_TIMESTAMP_BEFORE_MAX_MS]
         latest = now_ms + config[topic_settings.MESSAGE_TIMESTAMP_AFTER_MAX_MS]
-        for index, record in enumerate(records):
+
+        def check(record: NewRecord, index: int) -> None:
             if record.size_bytes + _RECORD_OVERHEAD > size_max:
                 raise MessageTooLargeError(
                     f"record {index} has {record.size_bytes} bytes, too many for topic {topic}, whose batches have at "
@@ -154,6 +196,8 @@ class Preparation:
                     limit=latest if record.timestamp_ms > latest else earliest,
                 )
 
+        return check
+
     def _seed(self, partitioner: RecordPartitioner, count: int, token: ProducerToken | None) -> int:
         if token is not None:
             so_far = sum(token.sequences.values())
@@ -166,15 +210,15 @@ class Preparation:
     async def _batches(
         self,
         topic: Topic,
-        records: Sequence[NewRecord],
-        partitions: Sequence[int],
+        records: Mapping[int, NewRecord],
+        partitions: Mapping[int, int],
         codec: Codec,
         token: ProducerToken | None,
         transactional_id: str,
     ) -> list[PlacedBatch]:
         """By partition, in the order of their first records; within a partition in the order of the records."""
         rows_of: dict[int, list[int]] = {}
-        for row, partition in enumerate(partitions):
+        for row, partition in partitions.items():
             rows_of.setdefault(partition, []).append(row)
         size_max = self._configs.topic(topic.name)[topic_settings.MAX_MESSAGE_BYTES]
         batches = []
@@ -201,7 +245,7 @@ class Preparation:
 
 
 def _split(
-    records: Sequence[NewRecord], rows: Sequence[int], size_max: int
+    records: Mapping[int, NewRecord], rows: Sequence[int], size_max: int
 ) -> Iterator[tuple[BatchBuilder, Sequence[int]]]:
     """Batches of as many records as fit, at least one each."""
     builder, first = BatchBuilder(size_max), 0
@@ -233,10 +277,12 @@ class PublishHandler:
     async def publish(self, request: pb.PublishRequest, call: Call) -> pb.PublishResponse:
         options = convert.publish_options(request.options)
         token = decode_token(request.producer_token) if request.producer_token else None
-        prepared = await self._preparation.prepare(request.topic, request.records, options, token, call)
+        prepared = await self._preparation.prepare(
+            request.topic, request.records, options, token, call, alone=token is None
+        )
         deadline = self._clock.monotonic() + within(options.timeout_ms, call)
         outcomes = await write_all(self._writer, prepared, deadline)
-        check_outcomes(outcomes, whole=token is not None)
+        check_outcomes(prepared, outcomes, whole=token is not None)
         return pb.PublishResponse(
             results=results_of(prepared, outcomes),
             producer_token=b"" if prepared.token is None else prepared.token.encode(),
@@ -269,16 +315,23 @@ async def write_all(
     return [outcomes[number] for number in range(len(prepared.batches))]
 
 
-def check_outcomes(outcomes: Sequence[WriteResult | StreamlogError], *, whole: bool) -> None:
-    """Raise the first error if no batch was written; with `whole`, if any was not."""
+def check_outcomes(prepared: PreparedPublish, outcomes: Sequence[WriteResult | StreamlogError], *, whole: bool) -> None:
+    """Raise the error of the first record if none was written; with `whole`, that of the first that was not. One whose
+    outcome is unknown comes first: the call must not say that nothing was written.
+    """
     errors = [outcome for outcome in outcomes if isinstance(outcome, StreamlogError)]
-    if errors and (whole or len(errors) == len(outcomes)):
-        raise errors[0]
+    if not errors or (not whole and len(errors) < len(outcomes)):
+        return
+    unknown = next((error for error in errors if isinstance(error, OutcomeUnknownError)), None)
+    raise unknown or prepared.refused.get(0) or errors[0]
 
 
 def results_of(prepared: PreparedPublish, outcomes: Sequence[WriteResult | StreamlogError]) -> list[pb.PublishResult]:
     """In the order of the records."""
-    results: list[pb.PublishResult | None] = [None] * len(prepared.records)
+    results: dict[int, pb.PublishResult] = {}
+    for index, error in prepared.refused.items():
+        briefly = len(results) >= _WHOLE_ERRORS_MAX
+        results[index] = convert.not_published(0, NO_TIMESTAMP, error, briefly=briefly)
     for batch, outcome in zip(prepared.batches, outcomes, strict=True):
         partition = batch.write.partition
         for place, row in enumerate(batch.rows):
@@ -290,4 +343,4 @@ def results_of(prepared: PreparedPublish, outcomes: Sequence[WriteResult | Strea
             if outcome.log_append_time_ms != NO_TIMESTAMP:
                 timestamp_ms = outcome.log_append_time_ms
             results[row] = convert.published(partition, offset, timestamp_ms)
-    return [result for result in results if result is not None]
+    return [results[index] for index in range(len(results))]

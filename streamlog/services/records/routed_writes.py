@@ -4,9 +4,9 @@
     another node leads    Produce at that node
 
 A write is retried until its deadline if a retry cannot write twice. After an error which says that nothing was written
-(NOT_LEADER, no leader, too few replicas) it is always retried. If the outcome is unknown (the connection broke, the
-leader changed) only a batch with a sequence is sent again: its leader detects the duplicate (SEMANTICS 6). Without a
-sequence the result is OUTCOME_UNKNOWN.
+(NOT_LEADER, no leader, too few replicas, no connection to the leader) it is always retried. If the outcome is unknown
+(the connection broke, the leader changed) only a batch with a sequence is sent again: its leader detects the duplicate
+(SEMANTICS 6). Without a sequence the result is OUTCOME_UNKNOWN, which is not retriable then.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from streamlog.api.requests import PartitionAppend, PartitionRef, ProduceRequest
 from streamlog.broker.append.admission import QueuedBytes
 from streamlog.client.connection.backoff import Backoff
 from streamlog.errors import (
+    BrokerNotAvailableError,
     LeaderNotAvailableError,
     NetworkError,
     NotEnoughReplicasAfterAppendError,
@@ -118,7 +119,7 @@ class RoutedWriter:
             except StreamlogError as error:
                 uncertain = uncertain or isinstance(error, _UNCERTAIN)
                 if uncertain and write.base_sequence is None:
-                    raise _as_unknown(error) from error
+                    raise _as_unknown(error).permanent() from error
                 if not error.retriable:
                     raise
                 failure = error
@@ -187,7 +188,16 @@ class RoutedWriter:
             partitions=[part],
         )
         with self._queued.holding(len(write.batch)):
-            response = await _PRODUCE(await self._peers.channel(leader), request, timeout_s=left_s)
+            channel = await self._peers.channel(leader)
+            try:
+                response = await _PRODUCE(channel, request, timeout_s=left_s)
+            except NetworkError as error:
+                if calls.was_sent(error):
+                    raise
+                raise BrokerNotAvailableError(
+                    f"{write.topic}-{write.partition}: its leader, node {leader}, is unreachable; nothing was written",
+                    node=leader,
+                ) from error
         result = response.results[0]
         if result.HasField("error"):
             raise from_message(result.error)

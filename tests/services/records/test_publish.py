@@ -6,12 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status as RpcStatus
 
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId
+from streamlog.ports import RpcError
 from streamlog.records import decode_batch, scan_headers
 from streamlog.services.records.publish import STICKY_BYTES
 from streamlog.sim import Order
@@ -124,7 +127,8 @@ BAD = [
     ("negative partition", {"messages": records(b"a", partition=-1)}, "INVALID_REQUEST", "records[0].partition"),
     ("negative time", {"messages": records(b"a", timestamp_ms=-5)}, "INVALID_REQUEST", "records[0].timestamp_ms"),
     ("future", {"messages": records(b"a", timestamp_ms=2**50)}, "INVALID_TIMESTAMP", "records[0].timestamp_ms"),
-    ("too large", {"messages": records(b"", bytes(1 << 20))}, "MESSAGE_TOO_LARGE", "records[1]"),
+    ("too large", {"messages": records(bytes(1 << 20))}, "MESSAGE_TOO_LARGE", "records[0]"),
+    ("all", {"messages": records(bytes(1 << 20), b"a" * (1 << 20))}, "MESSAGE_TOO_LARGE", "records[0]"),
     ("headers", {"messages": records(b"a", headers=MANY_HEADERS)}, "INVALID_REQUEST", "records[0].headers"),
     ("acks", {"options": {"acks": 9}}, "INVALID_REQUEST", "options.acks"),
     ("codec", {"options": {"compression": 9}}, "INVALID_REQUEST", "options.compression"),
@@ -154,10 +158,89 @@ def test_a_compacted_topic_needs_keys() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create(cleanup_policy="compact")
-        with pytest.raises(StreamlogError) as caught:
-            await publish(cluster, pb.PublishRecord(key=b"k"), pb.PublishRecord(value=b"v"))
+        written, refused = (
+            await publish(cluster, pb.PublishRecord(key=b"k", value=b"v"), pb.PublishRecord(value=b"v"))
+        ).results
+        assert (written.offset, written.HasField("error")) == (0, False)
+        assert (refused.error.code, refused.error.details["field"]) == ("INVALID_RECORD", "records[1].key")
+        messages, current = [pb.PublishRecord(key=b"k"), pb.PublishRecord(value=b"v")], await token(cluster)
+        with pytest.raises(StreamlogError) as caught:  # with a token all or nothing
+            await publish(cluster, *messages, producer_token=current)
         assert (caught.value.code, caught.value.details["field"]) == ("INVALID_RECORD", "records[1].key")
-        assert cluster.node.leader().log_end_offset == 0
+        assert cluster.node.leader().log_end_offset == 1
+
+    simulate(story)
+
+
+def test_a_bad_record_fails_alone_with_its_own_message() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2)
+        messages = [
+            pb.PublishRecord(value=b"a", partition=0),
+            pb.PublishRecord(value=bytes(1 << 20)),
+            pb.PublishRecord(value=b"b", partition=9),
+            pb.PublishRecord(value=b"c", timestamp_ms=-1),
+            pb.PublishRecord(value=b"d", timestamp_ms=2**50),
+            pb.PublishRecord(value=b"e", headers=MANY_HEADERS),
+            pb.PublishRecord(value=b"f", partition=1),
+            pb.PublishRecord(value=b"g", partition=0),
+        ]
+        results = (await publish(cluster, *messages)).results
+        written = [(one.partition, one.offset) for one in results if not one.HasField("error")]
+        assert written == [(0, 0), (1, 0), (0, 1)]
+        assert [one.error.code for one in results] == [
+            "",
+            "MESSAGE_TOO_LARGE",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "INVALID_REQUEST",
+            "INVALID_TIMESTAMP",
+            "INVALID_REQUEST",
+            "",
+            "",
+        ]
+        for index in (1, 2, 3, 4, 5):
+            assert f"record {index}" in results[index].error.message
+            assert results[index].offset == -1
+        assert await log_values(cluster) == [b"a", b"g"]
+        assert await log_values(cluster, partition=1) == [b"f"]
+        keys = [pb.PublishRecord(key=key) for key in (b"1", b"x", b"3")]
+        one, bad, three = (await publish(cluster, *keys, options={"partitioner": 4})).results
+        assert (one.partition, bad.error.code, three.partition) == (1, "INVALID_RECORD", 1)
+
+    simulate(story)
+
+
+def test_ten_thousand_refused_records_fit_a_response() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        response = await publish(cluster, *records(b"a"), *records(*[b"b"] * 9_999, partition=7))
+        assert response.ByteSize() < 4 << 20
+        assert all(one.error.message for one in response.results[1:])
+        assert await log_values(cluster) == [b"a"]
+
+    simulate(story)
+
+
+def retries(error: StreamlogError) -> bool:
+    """Whether a client of any language is advised to retry."""
+    rpc_error = error.__context__
+    assert isinstance(rpc_error, RpcError)
+    details = RpcStatus.FromString(rpc_error.details_bin).details
+    return any(detail.Is(RetryInfo.DESCRIPTOR) for detail in details)
+
+
+def test_a_wrong_topic_is_not_retriable_but_a_new_one_is_waited_for() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, *records(b"a"), topic="tpyo")
+        assert (caught.value.code, retries(caught.value)) == ("UNKNOWN_TOPIC_OR_PARTITION", False)
+        early = asyncio.ensure_future(publish(cluster, *records(b"a")))
+        await asyncio.sleep(0.2)
+        await cluster.create()
+        assert (await early).results[0].offset == 0
 
     simulate(story)
 
@@ -169,8 +252,33 @@ def test_what_is_not_confirmed_in_time_is_unknown() -> None:
         for node in (1, 3):
             with pytest.raises(StreamlogError) as caught:
                 await publish(cluster, *records(b"a"), node=node, options={"timeout_ms": 800})
-            assert caught.value.code == "OUTCOME_UNKNOWN"
-        assert cluster.node.leader().log_end_offset == 2
+            assert (caught.value.code, retries(caught.value)) == ("OUTCOME_UNKNOWN", False)
+            current = await token(cluster)
+            with pytest.raises(StreamlogError) as caught:  # this one may be repeated
+                await publish(cluster, *records(b"a"), node=node, producer_token=current, options={"timeout_ms": 800})
+            assert (caught.value.code, retries(caught.value)) == ("OUTCOME_UNKNOWN", True)
+        assert cluster.node.leader().log_end_offset == 4
+
+    simulate(story)
+
+
+def test_what_was_certainly_not_written_is_tried_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create(replicas=(2, 1))  # node 2 leads, and does not run
+        options = {"acks": common_pb2.ACKS_LEADER, "timeout_ms": 800}
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, *records(b"in vain"), options=options)
+        assert caught.value.code in ("BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE")
+        assert retries(caught.value)
+        waiting = asyncio.ensure_future(publish(cluster, *records(b"a"), options={**options, "timeout_ms": 30_000}))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await cluster.move_leader(1)
+        await cluster.until_led("t", 1)
+        assert (await waiting).results[0].offset == 0
+        leader = cluster.node.leader()
+        assert leader.log_end_offset == 1
 
     simulate(story)
 
