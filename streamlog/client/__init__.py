@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from streamlog.client.producer.async_producer import AsyncProducer
     from streamlog.client.producer.partitioner import Partitioner, murmur2
     from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
-    from streamlog.client.producer.sync_producer import Producer, SentMany, SentRecord
+    from streamlog.client.producer.sent_records import SentMany, SentRecord
+    from streamlog.client.producer.sync_producer import Producer
     from streamlog.client.transactions.transaction_manager import GroupMetadata, PreparedTransaction
 
 # Without a handler Python would print warnings to standard error.
@@ -90,8 +91,8 @@ _HOMES: Final = {
     "Producer": "producer.sync_producer",
     "RecordFuture": "producer.producer_batch",
     "RecordMetadata": "producer.producer_batch",
-    "SentMany": "producer.sync_producer",
-    "SentRecord": "producer.sync_producer",
+    "SentMany": "producer.sent_records",
+    "SentRecord": "producer.sent_records",
     "murmur2": "producer.partitioner",
 }
 

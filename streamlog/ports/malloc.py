@@ -1,4 +1,5 @@
-"""How malloc handles large blocks of memory. It is set for a whole process: the daemon's choice, not a client's.
+"""How malloc handles large blocks of memory. It is set for a whole process: the daemon's choice, not a client's. A
+client only does what any program with a large array does (`free_one_large_block`).
 
 A record batch is some hundred KiB to 1 MiB large: above glibc's threshold of 128 KiB, so each one would be mapped,
 zeroed by the kernel and unmapped again. If malloc keeps the memory, the process stays as large as its peak demand.
@@ -23,6 +24,7 @@ from typing import Final
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
+_LARGE_BLOCK_BYTES: Final = 8 << 20
 _MMAP_THRESHOLD_BYTES: Final = 32 << 20  # glibc's greatest
 _TRIM_THRESHOLD_BYTES: Final = 64 << 20  # of free memory at the top of the heap, before it is given back
 _ARENAS: Final = 2
@@ -40,6 +42,16 @@ def keep_large_blocks() -> bool:
     )
     results = [mallopt(option, value) for option, value in wanted]
     return results == [1] * len(wanted)
+
+
+def free_one_large_block() -> None:
+    """glibc learns from it: blocks up to this size come from the heap from now on, and up to twice as much free memory
+    stays there. Batches and messages then are not mapped, zeroed and unmapped one by one. It learns only where the
+    program has set no thresholds, and any array of this size that a program has freed has the same effect.
+
+    The block is never touched: it takes no memory.
+    """
+    bytes(_LARGE_BLOCK_BYTES)
 
 
 INTERVAL_S: Final = 5.0

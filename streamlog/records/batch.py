@@ -88,7 +88,7 @@ def encode_batch(
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Headers] | None = None,
     *,
-    timestamps: int | Sequence[int],
+    timestamps: int | Sequence[int] | Int64Array,
     fields: BatchFields = _DEFAULT_FIELDS,
 ) -> bytes:
     """A batch of len(values) > 0 records, with offsets that count from the base offset.
@@ -107,7 +107,10 @@ def encode_batch(
         first = largest = timestamps
         deltas = None
     else:
-        first, largest = timestamps[0], max(timestamps)
+        first, largest = (
+            int(timestamps[0]),
+            int(max(timestamps) if isinstance(timestamps, Sequence) else timestamps.max()),
+        )
         deltas = _deltas(timestamps, first)
     records = encode_records(values, keys, headers, deltas)
     return _sealed(fields, fields.attributes, count - 1, first, largest, count, records)
@@ -146,7 +149,7 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
     return _sealed(fields, attributes, header.last_offset_delta, first, largest, len(records), packed)
 
 
-def _deltas(timestamps: Sequence[int], first: int) -> Int64Array | None:
+def _deltas(timestamps: Sequence[int] | Int64Array, first: int) -> Int64Array | None:
     """Relative to the first; None where all are 0. Raises InvalidRecordError beyond 64 bits."""
     try:
         times = np.array(timestamps, np.int64)

@@ -219,7 +219,7 @@ def test_nobody_listens() -> None:
 )
 def test_a_front_has_what_its_client_has(front: type, client: type) -> None:
     names = {name for name, _ in inspect.getmembers(client) if not name.startswith("_")}
-    # The producer's front waits for room by itself, in `send`; `connection.unclosed` sees the client alone.
-    assert names - {"start", "is_full", "wait_until_room", "enqueue", "name", "stopped_loop"} == {
+    # The producer's front waits for space by itself, in `send`; `connection.unclosed` sees the client alone.
+    assert names - {"start", "is_full", "wait_until_room", "enqueue"} == {
         name for name, _ in inspect.getmembers(front) if not name.startswith("_")
     }

@@ -140,6 +140,7 @@ NODE_CODE = {
 FRONTS = {
     "client/connection/sync_loop.py",
     "client/connection/unclosed.py",
-    "client/producer/sync_producer.py",
+    "client/producer/short_ways.py",
+    "client/producer/threaded_producer.py",
     "client/tracing/polling.py",
 }

@@ -18,7 +18,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from streamlog.client.connection.sync_loop import Begun, LoopThread
 from streamlog.errors import StreamlogError
@@ -28,26 +28,25 @@ LEAST_S: Final = 0.1
 _log: Final = logging.getLogger(__name__)
 
 
-class Closable(Protocol):
-    @property
-    def name(self) -> str:
-        """For messages."""
-        ...
+class Unclosed:
+    """A producer as it is seen here. Kept by the producer."""
 
-    def close(self, *, timeout_s: float | None = None) -> Coroutine[Any, Any, None]: ...
-
-
-class Loopless(Closable, Protocol):
-    """An asynchronous client whose loop does not run any more."""
-
-    @property
-    def stopped_loop(self) -> asyncio.AbstractEventLoop | None:
-        """None: it is closed, or its loop runs."""
-        ...
+    def __init__(
+        self,
+        name: str,
+        stopped_loop: Callable[[], asyncio.AbstractEventLoop | None],
+        close: Callable[..., Coroutine[Any, Any, None]],
+    ) -> None:
+        """`name`: for messages. `stopped_loop`: its loop, where that does not run any more and the producer is open.
+        `close`: with a `timeout_s`.
+        """
+        self.name = name
+        self.stopped_loop = stopped_loop
+        self.close = close
 
 
 _closing: Final[list[tuple[str, Begun[None]]]] = []  # clients that are closed in the background
-_open: Final[weakref.WeakSet[Any]] = weakref.WeakSet()  # Loopless
+_open: Final[weakref.WeakSet[Unclosed]] = weakref.WeakSet()  # asynchronous ones
 
 
 def warn(name: str) -> None:
@@ -76,12 +75,12 @@ def _is_handled() -> bool:
     return False
 
 
-def close_at_the_end(front: object, client: Closable, thread: LoopThread) -> Callable[[], object]:
+def close_at_the_end(front: object, client: Unclosed, thread: LoopThread) -> Callable[[], object]:
     """When `front`, the synchronous client, is collected or the interpreter exits. To be called when it is closed."""
     return weakref.finalize(front, _close, client, thread).detach
 
 
-def _close(client: Closable, thread: LoopThread) -> None:
+def _close(client: Unclosed, thread: LoopThread) -> None:
     """In any thread, that of the loop included, so it must not wait."""
     if not thread.closed:
         warn(client.name)
@@ -90,7 +89,7 @@ def _close(client: Closable, thread: LoopThread) -> None:
         closing.add_done_callback(lambda _closing: thread.stop())
 
 
-def flush_at_exit(client: Loopless) -> None:
+def flush_at_exit(client: Unclosed) -> None:
     """Unless it was closed before."""
     _open.add(client)
 
@@ -99,7 +98,7 @@ def flush_at_exit(client: Loopless) -> None:
 def _at_exit() -> None:
     """All of them within FLUSH_S, and less where the user interrupts it."""
     deadline_s = time.monotonic() + FLUSH_S
-    waiting = [client for client in _open if client.stopped_loop is not None]
+    waiting = [client for client in _open if client.stopped_loop() is not None]
     try:
         while waiting:
             _close_loopless(waiting[-1], _left_s(deadline_s))
@@ -117,8 +116,8 @@ def _left_s(deadline_s: float) -> float:
     return round(max(LEAST_S, deadline_s - time.monotonic()), 1)
 
 
-def _close_loopless(client: Loopless, timeout_s: float) -> None:
-    loop = client.stopped_loop
+def _close_loopless(client: Unclosed, timeout_s: float) -> None:
+    loop = client.stopped_loop()
     assert loop is not None
     warn(client.name)
     try:

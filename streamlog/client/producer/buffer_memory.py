@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager
+from typing import Final
 
 from streamlog.errors import RequestTimedOutError, ThrottledError
+
+FREE_PART: Final = 1 / 8
 
 
 class BufferMemory:
@@ -47,16 +50,25 @@ class BufferMemory:
 
     async def wait_until_room(self, size: int, timeout_s: float) -> None:
         """Until `size` bytes are free, or the producer is closed. RequestTimedOutError."""
+        await self._wait(size, size, timeout_s)
+
+    async def wait_until_mostly_free(self, size: int, timeout_s: float) -> None:
+        """As `wait_until_room`, and until FREE_PART of all is free, if there is time."""
+        await self._wait(max(size, int(self._limit_bytes * FREE_PART)), size, timeout_s)
+
+    async def _wait(self, wanted: int, needed: int, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._closed and not self.has_room(size):
+                while not self._closed and not self.has_room(wanted):
                     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._waiters.append(waiter)
                     await waiter
         except TimeoutError:
+            if self.has_room(needed):
+                return
             raise RequestTimedOutError(
-                f"the buffer of {self._limit_bytes} bytes (buffer.memory) had no {size} bytes free for {timeout_s:g} s:"
-                f" {self.used_bytes} bytes are not acknowledged yet; send more slowly, or raise buffer.memory"
+                f"the buffer of {self._limit_bytes} bytes (buffer.memory) had no {needed} bytes free for {timeout_s:g}"
+                f" s: {self.used_bytes} bytes are not acknowledged yet; send more slowly, or raise buffer.memory"
             ) from None
 
     def close(self) -> None:

@@ -125,7 +125,10 @@ class PartitionQueue:
         else:
             if len(self.in_flight) >= self._window or not self._is_due(now):
                 return None
-            wire = self._gather(now)
+            gathered = self._gather(now)
+            if gathered is None:
+                return None
+            wire = gathered
         if self._rules.idempotent and wire.sequence == NO_SEQUENCE:
             wire.number(self.identity, self._take_sequences(len(wire)))
         wire.attempts += 1
@@ -147,8 +150,8 @@ class PartitionQueue:
     def _batch_is_due(self, batch: ProducerBatch, now: float) -> bool:
         return batch.limit < 0 or self.flushing > 0 or now - batch.opened_at >= self._rules.linger_s - TIMER_EARLY_S
 
-    def _gather(self, now: float) -> WireBatch:
-        """The first batch, and as many of the following as are due and fit."""
+    def _gather(self, now: float) -> WireBatch | None:
+        """The first batch, and as many of the following as are due and fit. None where they have no records."""
         slices: list[Slice] = []
         size = 0
         while self.batches:
@@ -156,9 +159,12 @@ class PartitionQueue:
             if slices and (size + batch.size > self._wire_bytes_max or not self._batch_is_due(batch, now)):
                 break
             self.batches.popleft()
-            batch.close()
-            slices.append(Slice(batch, 0, len(batch)))
-            size += batch.size
+            batch.seal()
+            if batch.values:
+                slices.append(Slice(batch, 0, len(batch)))
+                size += batch.size
+        if not slices:
+            return None
         self._orders += 1
         return WireBatch(slices, (self._orders,), size)
 

@@ -1,6 +1,6 @@
 """A batch that accumulates records of one partition, and their outcome: an offset or an error.
 
-    open: takes records while size < limit  -->  closed: limit = -1  -->  done: every record has an offset or an error
+    open: takes records while size < limit --> closed: limit = -1 --> sealed --> done: each has an offset or an error
 
 A batch is sent as a whole, together with others, or in pieces (`wire_batch`), so outcomes arrive for ranges of it. All
 its records share one promise; a RecordFuture is only the batch and an index.
@@ -11,8 +11,10 @@ Owned by the producer; `limit`, `size` and the columns are written by the sendin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
-from typing import Final, NamedTuple, NoReturn, Protocol, Self
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable
+from operator import itemgetter
+from typing import Final, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Offset, TopicPartition
@@ -22,6 +24,18 @@ from streamlog.records.header import HEADER_SIZE
 # What a record takes beside key, value and headers, nearly always (`records.builder`).
 RECORD_OVERHEAD: Final = 15
 CLOSED: Final = -1
+
+T = TypeVar("T")
+_run_start: Final = itemgetter(0)
+
+
+def _padded(column: list[T] | None, count: int, nothing: T) -> list[T]:
+    """With `count` entries: those that it lacks are `nothing`, those beyond are of no record."""
+    if column is None:
+        return [nothing] * count
+    del column[count:]
+    column += [nothing] * (count - len(column))
+    return column
 
 
 class RecordMetadata(NamedTuple):
@@ -87,6 +101,7 @@ class ProducerBatch(_Completion):
         "_rest_error",
         "error",
         "error_taken",
+        "fresh_until_s",
         "headers",
         "keys",
         "limit",
@@ -94,9 +109,9 @@ class ProducerBatch(_Completion):
         "opened_at",
         "partition",
         "reserved",
+        "runs",
         "size",
         "timestamp",
-        "timestamps",
         "values",
     )
 
@@ -111,61 +126,52 @@ class ProducerBatch(_Completion):
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] | None = None  # None: no record has one
         self.headers: list[Headers] | None = None
-        self.timestamp = NO_TIMESTAMP  # of the first record ...
-        self.timestamps: list[int] | None = None  # ... and of all, where they differ
+        self.timestamp = NO_TIMESTAMP  # of the last record
+        self.runs: list[tuple[int, int]] = []  # (index of the first record with this timestamp, timestamp)
+        self.fresh_until_s = 0.0  # until then `timestamp` is the present time; 0: it was given by the caller
         self.error: StreamlogError | None = None  # the first, where any record has one
         self.error_taken = False  # it was raised to the user
         self._rest_error: StreamlogError | None = None  # of records in no piece
         self._pieces: list[_Piece] = []
-        self._left = -1  # records without an outcome; -1: not closed yet
+        self._left = -1  # records without an outcome; -1: not sealed yet
 
     def __len__(self) -> int:
         return len(self.values)
 
-    # Filling.
+    # Filling. A record counts once its value is appended, which is the last step: keys and headers may be longer than
+    # the values where the sending thread was interrupted in between, and shorter where the last records have none.
 
-    def begin_keys(self, index: int, key: bytes) -> None:
-        """The record that was appended last, the `index`-th, is the first with a key."""
-        self.keys = [None] * index
-        self.keys.append(key)
-
-    def add_keys(self, index: int, keys: Sequence[bytes | None]) -> None:
-        if self.keys is None:
-            self.keys = [None] * index
+    def add_keys(self, index: int, keys: Iterable[bytes | None]) -> None:
+        """Of the records from the `index`-th on, whose values follow."""
+        self.keys = _padded(self.keys, index, None)
         self.keys += keys
 
-    def add_headers(self, index: int, headers: Headers) -> None:
-        if self.headers is None:
-            self.headers = [()] * index
-        self.headers.append(headers)
-
-    def add_same_headers(self, index: int, headers: Headers, count: int) -> None:
-        """The same for `count` records."""
-        if self.headers is None:
-            self.headers = [()] * index
+    def add_headers(self, index: int, headers: Headers, count: int = 1) -> None:
+        """As `add_keys`, the same for `count` records."""
+        nothing: Headers = ()
+        self.headers = _padded(self.headers, index, nothing)
         self.headers += [headers] * count
 
     def add_timestamp(self, index: int, timestamp_ms: int) -> None:
-        if index == 0:
-            self.timestamp = timestamp_ms
-            return
-        if self.timestamps is None:
-            self.timestamps = [self.timestamp] * index
-        self.timestamps.append(timestamp_ms)
-
-    def add_timestamps(self, index: int, timestamp_ms: int, count: int) -> None:
-        """The same for `count` records."""
-        if index == 0:
-            self.timestamp = timestamp_ms
-        elif self.timestamps is not None or timestamp_ms != self.timestamp:
-            if self.timestamps is None:
-                self.timestamps = [self.timestamp] * index
-            self.timestamps += [timestamp_ms] * count
+        """Of the records from the `index`-th on, whose values follow."""
+        self.timestamp = NO_TIMESTAMP
+        self.fresh_until_s = 0.0
+        if self.runs and self.runs[-1][0] == index:
+            self.runs.pop()
+        self.runs.append((index, timestamp_ms))
+        self.timestamp = timestamp_ms
 
     def close(self) -> None:
+        """It takes no more records."""
+        self.limit = CLOSED
+
+    def seal(self) -> None:
+        """Its records are counted: from now on they get their outcomes. On the producer's loop; under the guard."""
         if self._left < 0:
             self.limit = CLOSED
             self._left = len(self.values)
+            if self._left == 0:  # the sending thread was interrupted
+                self._notify()
 
     # Outcome.
 
@@ -193,7 +199,7 @@ class ProducerBatch(_Completion):
 
     def fail(self, error: StreamlogError) -> None:
         """The outcome of all its records that have none yet."""
-        self.close()
+        self.seal()
         if self._left == 0:
             return
         self._left = 0
@@ -213,7 +219,7 @@ class ProducerBatch(_Completion):
         offset = NO_OFFSET if piece.base_offset == NO_OFFSET else Offset(piece.base_offset + index - piece.start)
         timestamp_ms = piece.log_append_time_ms
         if timestamp_ms < 0:
-            timestamp_ms = self.timestamp if self.timestamps is None else self.timestamps[index]
+            timestamp_ms = self.runs[bisect_right(self.runs, index, key=_run_start) - 1][1]
         return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms)
 
     def failure(self, index: int) -> Exception | None:

@@ -10,58 +10,18 @@ AsyncProducer does the rest on a thread of its own. Any number of threads may us
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from typing import Final, Self, cast
+from typing import Self
 
-from streamlog.client.connection.sync_loop import LoopThread, blocking, wait_on
-from streamlog.client.connection.unclosed import close_at_the_end
+from streamlog.client.connection.sync_loop import LoopThread, blocking
+from streamlog.client.producer.accumulator import NO_HEADERS
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.client.producer.given_records import GivenHeaders
 from streamlog.client.producer.partitioner import Partitioner
-from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, Promise, RecordFuture, RecordMetadata
+from streamlog.client.producer.sent_records import SentMany, SentRecord
+from streamlog.client.producer.threaded_producer import ThreadedProducer
 from streamlog.client.settings import merged
-from streamlog.errors import RequestTimedOutError, ThrottledError
-from streamlog.ports.forks import check_process
-from streamlog.records import Headers
-
-_NO_HEADERS: Final[Headers] = ()
-
-
-class SentRecord(RecordFuture):
-    """The outcome of one record."""
-
-    __slots__ = ()
-
-    def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait for it. StreamlogError where it was not written; RequestTimedOutError after `timeout_s`."""
-        loop = self.promise.loop
-        if not self.promise.done and loop is not None:
-            wait_on(loop, _wait(self.promise, timeout_s))
-        return self.promise.outcome(self.index)
-
-    def add_done_callback(self, callback: Callable[[Self], None]) -> None:
-        """Called on the producer's thread: must not block."""
-        loop = self.promise.loop
-        if loop is not None:
-            loop.call_soon_threadsafe(super().add_done_callback, callback)
-
-
-class SentMany:
-    """The outcome of `send_many`."""
-
-    def __init__(self, many: ManyFuture, thread: LoopThread) -> None:
-        self._many = many
-        self._thread = thread
-
-    def done(self) -> bool:
-        return self._many.done()
-
-    def result(self, timeout_s: float | None = None) -> list[AppendedRange]:
-        """As SentRecord's."""
-        return self._thread.call(_all(self._many, timeout_s))
 
 
 class Producer:
@@ -76,13 +36,16 @@ class Producer:
         **settings: object,
     ) -> None:
         """`thread`: a shared one; None: its own."""
-        self._guard = threading.RLock()
-        self._client = AsyncProducer(
-            merged(config, settings), partitioner=partitioner, guard=self._guard, future_type=SentRecord
-        )
-        self._thread = thread or LoopThread("streamlog-producer")
-        self._thread.call(self._client.start())
-        self._closed = close_at_the_end(self, self._client, self._thread)
+        thread = thread or LoopThread("streamlog-producer")
+        try:
+            self._client = ThreadedProducer(merged(config, settings), partitioner, thread)
+            thread.call(self._client.start())
+        except BaseException:
+            thread.close()
+            raise
+        self._thread = thread
+        self._value_ways, self._keyed_ways = self._client.value_ways, self._client.keyed_ways
+        self._closed = self._client.close_with(self, thread)
 
     def __enter__(self) -> Self:
         return self
@@ -106,24 +69,22 @@ class Producer:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: GivenHeaders = _NO_HEADERS,
+        headers: GivenHeaders = NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SentRecord:
         """Send one record; waits while the buffer is full, at most max.block.ms (RequestTimedOutError). Other errors
         as of AsyncProducer.
         """
-        check_process()  # in a forked process the guard may be held forever, and no thread sends the records
-        while True:
+        # The hot path: it is inlined as far as it pays.
+        if partition is None and timestamp_ms is None and not headers:
             try:
-                with self._guard:
-                    sent = self._client.send(
-                        topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-                    )
-                return cast(SentRecord, sent)  # as `future_type` says
-            except ThrottledError:
-                size = len(value or b"") + len(key or b"") + 1024
-                self._thread.call(self._client.wait_until_room(size))
+                sent = self._value_ways[topic](value) if key is None else self._keyed_ways[topic](value, key)
+            except (KeyError, TypeError):  # no way yet, or not a topic; the ways raise neither
+                sent = None
+            if sent is not None:
+                return sent
+        return self._client.send_here(topic, value, key, headers, partition, timestamp_ms)
 
     def send_many(
         self,
@@ -131,7 +92,7 @@ class Producer:
         values: Sequence[bytes | None],
         *,
         keys: Sequence[bytes | None] | None = None,
-        headers: GivenHeaders = _NO_HEADERS,
+        headers: GivenHeaders = NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SentMany:
@@ -165,21 +126,3 @@ class Producer:
     send_offsets = blocking(AsyncProducer.send_offsets)
     flush = blocking(AsyncProducer.flush)
     partition_count = blocking(AsyncProducer.partition_count)
-
-
-async def _wait(promise: Promise, timeout_s: float | None) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await promise.waiter()
-    except TimeoutError:
-        raise RequestTimedOutError(f"the record was not acknowledged within {timeout_s:g} s; it may still be") from None
-
-
-async def _all(many: ManyFuture, timeout_s: float | None) -> list[AppendedRange]:
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await many
-    except TimeoutError:
-        raise RequestTimedOutError(
-            f"not all records were acknowledged within {timeout_s:g} s; they may still be"
-        ) from None

@@ -8,8 +8,10 @@ With idempotence a batch gets its sequence when it is first sent, and keeps it u
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -17,8 +19,11 @@ from streamlog.client.producer.producer_batch import ProducerBatch
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.model import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
 from streamlog.records import BatchFields, Codec, Headers, encode_batch
+from streamlog.records.columns.lazy_numpy import np
+from streamlog.records.varint import Int64Array
 
 T = TypeVar("T")
+_run_start: Final = itemgetter(0)
 
 
 class Encoding(Struct, frozen=True, kw_only=True):
@@ -110,7 +115,7 @@ class WireBatch:
             return None
         keys: list[bytes | None] = []
         for part in self.slices:
-            keys += _cut(_padded(part.batch.keys, len(part.batch), None), part)
+            keys += _cut_sparse(part.batch.keys, part, None)
         return keys
 
     def _headers(self) -> Sequence[Headers] | None:
@@ -119,18 +124,23 @@ class WireBatch:
         headers: list[Headers] = []
         nothing: Headers = ()
         for part in self.slices:
-            headers += _cut(_padded(part.batch.headers, len(part.batch), nothing), part)
+            headers += _cut_sparse(part.batch.headers, part, nothing)
         return headers
 
-    def _timestamps(self) -> int | Sequence[int]:
-        first = self.slices[0].batch.timestamp
-        if all(part.batch.timestamps is None and part.batch.timestamp == first for part in self.slices):
-            return first
+    def _timestamps(self) -> int | Int64Array:
+        """One for all records, or of each."""
         times: list[int] = []
-        for part in self.slices:
-            batch = part.batch
-            times += _cut(batch.timestamps or [batch.timestamp] * len(batch), part)
-        return times
+        counts: list[int] = []
+        for batch, start, stop in self.slices:
+            at = bisect_right(batch.runs, start, key=_run_start) - 1
+            while start < stop:
+                end = batch.runs[at + 1][0] if at + 1 < len(batch.runs) else stop
+                times.append(batch.runs[at][1])
+                counts.append(min(end, stop) - start)
+                start, at = end, at + 1
+        if times.count(times[0]) == len(times):
+            return times[0]
+        return np.repeat(np.array(times, np.int64), counts)
 
     def halves(self) -> tuple[WireBatch, WireBatch] | None:
         """The same records in two batches, without sequences; None where it is a single record."""
@@ -178,8 +188,8 @@ def _cut(column: list[T], part: Slice) -> list[T]:
     return column if part.stop - part.start == len(column) else column[part.start : part.stop]
 
 
-def _padded(column: list[T] | None, count: int, nothing: T) -> list[T]:
-    """A column may be shorter than the batch: records after its last entry have none."""
-    if column is None:
-        return [nothing] * count
-    return column if len(column) == count else column + [nothing] * (count - len(column))
+def _cut_sparse(column: list[T] | None, part: Slice, nothing: T) -> list[T]:
+    """Of a column that may be shorter or longer than the batch: records after its last entry have none."""
+    found = [] if column is None else column[part.start : part.stop]
+    missing = part.stop - part.start - len(found)
+    return found + [nothing] * missing if missing else found
