@@ -163,6 +163,14 @@ class LeaderReplica:
             return b""
         return self.log.try_read(offset, size_max, end_offset=end, at_least_one=at_least_one)
 
+    def try_measure(self, offset: Offset, size_max: int, isolation: IsolationLevel) -> int | None:
+        """How many bytes `try_read` would return, without reading them; None: only reading shows it. Errors alike."""
+        self.check()
+        end = self.readable_end(isolation)
+        if offset < end:
+            return self.log.try_measure(offset, size_max, end_offset=end)
+        return 0 if offset <= self.log.log_end_offset else None
+
     async def read(
         self, offset: Offset, size_max: int, isolation: IsolationLevel, *, at_least_one: bool = True
     ) -> bytes:

@@ -1,13 +1,16 @@
 """Fetch: reads some partitions, waiting for data if necessary (long poll).
 
     read all --enough bytes, an error, or wait_ms_max is 0--> respond
-             --too little--> drop the bytes, watch the partitions; when one advances, read that one
+             --too little--> drop the bytes, watch the partitions; when one advances, measure that one
                              --enough bytes, or timeout--> read all again --> respond
 
 A waiting poll is cheap: its partitions wake it, and it holds no records, only how many bytes there were (as Kafka's
-DelayedFetch). Responses are filled in the order of the request, and bounded; the first batch is returned whole,
-whatever its size, or it could never be read. What is read counts against `queued.max.response.bytes`
-(`services.common.outgoing`) until gRPC has released the response.
+DelayedFetch). One that wants more than a byte is measured first, by the logs' indexes: a poll that will wait reads
+nothing before its end.
+
+Responses are filled in the order of the request, and bounded; the first batch is returned whole, whatever its size, or
+it could never be read. What is read counts against `queued.max.response.bytes` (`services.common.outgoing`) until gRPC
+has released the response.
 """
 
 from __future__ import annotations
@@ -58,6 +61,8 @@ class FetchHandler:
         wait_until = loop.time() + within(wanted.settings.wait_ms_max, call)
         is_held = False
         try:
+            if wanted.settings.bytes_min > 1 and loop.time() < wait_until and poll.is_too_little(parts):
+                await poll.wait(parts, wait_until)
             await self._read(poll, parts, call)
             while not poll.is_enough and loop.time() < wait_until:
                 poll.drop(parts)
@@ -133,6 +138,29 @@ class _Poll:
     @property
     def is_enough(self) -> bool:
         return self._must_respond or self._read_bytes >= self._settings.bytes_min
+
+    def is_too_little(self, parts: Sequence[_Part]) -> bool:
+        """Whether a read would certainly end with fewer than `bytes_min`, without an error or a divergence."""
+        room, found_bytes = self._room_max, 0
+        for part in parts:
+            size = self._measured(part, min(part.fetch.bytes_max, room)) if room > 0 else 0
+            if size is None:
+                return False
+            part.readable_bytes = size
+            found_bytes += size
+            room -= size
+        return found_bytes < self._settings.bytes_min
+
+    def _measured(self, part: _Part, size_max: int) -> int | None:
+        """Readable bytes; None: only reading shows it, or there is an error or a divergence."""
+        fetch = part.fetch
+        try:
+            replica = part.replica = self._leaders.leader(fetch.ref)
+            if fetch.end_offset is not None or diverging(fetch, replica) is not None:
+                return None
+            return replica.try_measure(fetch.fetch_offset, size_max, self._settings.isolation_level)
+        except StreamlogError:
+            return None
 
     def drop(self, parts: Sequence[_Part]) -> None:
         """Release what was read; `readable_bytes` stay."""
@@ -235,10 +263,13 @@ class _Poll:
             if enough <= 1:
                 is_behind = replica.readable_end(self._settings.isolation_level) > fetch.fetch_offset
                 part.readable_bytes = int(is_behind)
-            else:
-                size_max = min(fetch.bytes_max, self._room_max)
+                return part.readable_bytes
+            size_max = min(fetch.bytes_max, self._room_max)
+            measured = self._measured(part, size_max)
+            if measured is None:
                 found = await read_batches(replica, fetch.fetch_offset, fetch.end_offset, size_max, self._settings)
-                part.readable_bytes = len(found.data)
+                measured = len(found.data)
+            part.readable_bytes = measured
         except StreamlogError:
             part.readable_bytes = 1
             return enough

@@ -297,6 +297,15 @@ class Log(LogState):
         with self.in_use():
             return await reading.read(self, offset, size_max, end_offset, at_least_one)
 
+    def try_measure(self, offset: Offset, size_max: int, *, end_offset: Offset | None = None) -> int | None:
+        """How many bytes `try_read` would return, without reading them. None where it takes a read to know. Raises
+        OffsetOutOfRangeError, StorageError.
+        """
+        try:
+            return reading.try_measure(self, offset, size_max, end_offset)
+        except OSError as e:
+            raise self.owner.fail(e) from e
+
     def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
         """The aborted transactions that have offsets in [start, end), by rising first offset. For an `end` at or below
         the last stable offset the list is final. DamagedFileError.

@@ -73,6 +73,22 @@ def try_read(
     return b""
 
 
+def try_measure(log: LogState, offset: Offset, size_max: int, end_offset: Offset | None) -> int | None:
+    """How many bytes `try_read` would return, without reading them; None: only reading shows it. OffsetOutOfRangeError,
+    StorageError."""
+    index, end = _begin(log, offset, end_offset)
+    if index >= len(log.segments) or offset >= end:
+        return None
+    segment = log.segments.at(index)
+    if segment in log.damaged_segments:
+        return None
+    try:
+        place = try_run(segment.file, segment.locate(offset, _bound(log, index, end), size_max, at_least_one=True))
+    except (WouldBlockError, CorruptMessageError, DamagedFileError):
+        return None
+    return None if place is None or place[1] <= place[0] else place[1] - place[0]
+
+
 def _try_verified(log: LogState, segment: Segment, place: tuple[int, int], offset: Offset) -> bytes:
     """WouldBlockError where it is not in the page cache, or not known to be intact."""
     start, stop = place

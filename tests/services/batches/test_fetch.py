@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +12,7 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import StreamlogError
 from streamlog.model import Offset
 from streamlog.records import decode_batch, scan_headers
+from streamlog.services.batches import fetch as module
 from streamlog.services.batches.partition_fetch import batches_to
 from tests.services.batches.fetch_calls import fetch
 from tests.services.world import BATCHES, Calls, Cluster, simulate
@@ -99,6 +101,34 @@ def test_a_poll_waits_for_as_many_bytes_as_it_asks_for() -> None:
         assert not waiting.done()
         await cluster.produce(bytes(600), partition=1)
         assert [part.partition for part in await waiting] == [0, 1]
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("is_enough", [True, False])
+def test_a_poll_that_waits_reads_nothing_before_its_end(*, is_enough: bool) -> None:
+    """Thousands of polls for more than there is would each read all there is, and drop it."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2)
+        parts = [pb.FetchPartition(topic="t", partition=index) for index in range(2)]
+        for partition in (0, 1):
+            await cluster.produce(bytes(600), partition=partition)
+        with patch.object(module, "read_batches", wraps=module.read_batches) as reads:
+            waiting = asyncio.ensure_future(fetch(cluster, *parts, wait_ms_max=10_000, bytes_min=2_500))
+            await asyncio.sleep(1)
+            await cluster.produce(bytes(100))
+            await asyncio.sleep(1)
+            assert (waiting.done(), reads.call_count) == (False, 0)
+            if is_enough:
+                await cluster.produce(bytes(2_500), partition=1)
+            got = await waiting
+            assert reads.call_count == 2
+        assert [len(values(part.batches)) for part in got] == [2, 1 + is_enough]
+        sent = sum(len(part.batches) for part in got)
+        traffic = [await cluster.on(lambda index=index: cluster.node.leader("t", index).traffic) for index in (0, 1)]
+        assert {one.bytes_out for one in traffic} == {sent}  # of the topic
 
     simulate(story)
 
