@@ -33,6 +33,7 @@ _INT32_MAX: Final = 2**31 - 1
 _OPTIONS: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
 _POLLS_PER_CHANNEL: Final = 50
 _POLL_MS: Final = 30_000
+_POLL_PARTITION_BYTES: Final = 1 << 16
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _RESETS_AT_ONCE: Final = 50
 _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 1, 3, 4, 6, 7
@@ -128,7 +129,7 @@ def _hold(held: list[Any]) -> None:
 
 
 def pollers(addresses: Sequence[str], count: int) -> None:
-    """Long polls with a fetch.min.bytes above the size of all records, so that each waits; repeated."""
+    """Long polls with a fetch.min.bytes above the size of their records, so that each waits; repeated."""
     run_loop(_poll(addresses, count))
 
 
@@ -141,7 +142,9 @@ async def _poll(addresses: Sequence[str], count: int) -> None:
         loop.call_soon_threadsafe(ended.set)
 
     threading.Thread(target=listen, daemon=True).start()
-    settings = batches_pb2.FetchSettings(wait_ms_max=_POLL_MS, bytes_min=_INT32_MAX)
+    settings = batches_pb2.FetchSettings(
+        wait_ms_max=_POLL_MS, bytes_min=_INT32_MAX, response_bytes_max=_INT32_MAX, receive_bytes_max=_INT32_MAX
+    )
     requests = [
         (address, batches_pb2.FetchRequest(settings=settings, partitions=parts).SerializeToString())
         for address, parts in (await _led(addresses)).items()
@@ -179,7 +182,9 @@ async def _led(addresses: Sequence[str]) -> dict[str, list[batches_pb2.FetchPart
         found: dict[str, list[batches_pb2.FetchPartition]] = {}
         for one in (await admin.describe_topic(TOPIC)).partitions:
             if one.leader is not None:
-                part = batches_pb2.FetchPartition(topic=TOPIC, partition=one.partition)
+                part = batches_pb2.FetchPartition(
+                    topic=TOPIC, partition=one.partition, partition_bytes_max=_POLL_PARTITION_BYTES
+                )
                 found.setdefault(nodes[one.leader], []).append(part)
         return found
 

@@ -2,7 +2,7 @@
 
     read all --enough bytes, an error, or wait_ms_max is 0--> respond
              --too little--> drop the bytes, watch the partitions; when one advances, measure that one
-                             --enough bytes, or timeout--> read all again --> respond
+                             --enough bytes, or timeout--> read all again --> respond with what fits
 
 A waiting poll is cheap: its partitions wake it, and it holds no records, only how many bytes there were (as Kafka's
 DelayedFetch). One that wants more than a byte is measured first, by the logs' indexes: a poll that will wait reads
@@ -64,7 +64,7 @@ class FetchHandler:
             if wanted.settings.bytes_min > 1 and loop.time() < wait_until and poll.is_too_little(parts):
                 await poll.wait(parts, wait_until)
             await self._read(poll, parts, call)
-            while not poll.is_enough and loop.time() < wait_until:
+            if not poll.is_enough and loop.time() < wait_until:
                 poll.drop(parts)
                 await poll.wait(parts, wait_until)
                 await self._read(poll, [part for part in parts if part.readable_bytes], call)

@@ -133,6 +133,26 @@ def test_a_poll_that_waits_reads_nothing_before_its_end(*, is_enough: bool) -> N
     simulate(story)
 
 
+def test_a_poll_whose_response_is_full_below_its_least_size_is_answered() -> None:
+    """Whole batches may fill a response to less than `bytes_min`, while more is there: waiting again would be a busy
+    loop."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2)
+        parts = [pb.FetchPartition(topic="t", partition=index) for index in range(2)]
+        for partition in (0, 1):
+            await cluster.produce(bytes(700), partition=partition)
+        begin = cluster.loop.now
+        with patch.object(module, "read_batches", wraps=module.read_batches) as reads:
+            got = await fetch(cluster, *parts, wait_ms_max=10_000, bytes_min=1_000, response_bytes_max=1_000)
+        assert [len(values(part.batches)) for part in got] == [1]
+        assert cluster.loop.now - begin < 1
+        assert reads.call_count <= 8
+
+    simulate(story)
+
+
 def test_a_poll_hears_that_the_leadership_has_ended() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
