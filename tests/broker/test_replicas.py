@@ -81,6 +81,19 @@ def test_a_topic_recreated_in_the_command_that_deletes_it(rig: Rig) -> None:
     assert rig.names() == ["t-0", "t-0-stray"]  # this node has not seen the deletion: it is kept
 
 
+def test_a_log_that_was_set_aside_at_the_start_is_not_replaced_by_an_empty_leader(rig: Rig) -> None:
+    """Its topic id may have been damaged: another replica leads, and this one copies it."""
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    rig.stop()
+    rig.delete()
+    rig.create(number=2, replicas=(ME, OTHER))
+    rig.start()
+    rig.rest()
+    with pytest.raises(StorageError, match="named another topic at the start and was set aside"):
+        rig.leader()
+
+
 def test_unassigned_logs_at_the_start_are_kept_as_strays(rig: Rig) -> None:
     rig.create()
     rig.rest()

@@ -22,6 +22,14 @@ def test_nothing_is_wrong_after_damage() -> None:
     assert {outcome.what for _, outcome in found} >= {REPAIRED}
 
 
+@pytest.mark.parametrize("target", ["leader", "all"])
+def test_a_topic_id_that_has_become_another_costs_no_records(target: str) -> None:
+    """All nodes are killed; the leader takes its log for another topic's, and starts with an empty one."""
+    (case,) = chosen(quick=False, match=f"partition.metadata count line flipped (plain) on {target}, killed")
+    outcome = outcome_of(case)
+    assert outcome.what != WRONG, outcome.why
+
+
 def test_a_node_that_serves_what_it_reads_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The finder sees damage that is served: verification is left out."""
     made = scene(False)

@@ -97,6 +97,8 @@ class Replica:
         self.closing = False  # the log is being removed
         self._fresh = False  # assigned while the node runs: its log is on no missing disk
         self._stray = False  # the log was there at the start and has not been assigned since
+        # The log found at the start names another topic, of the same name or by damage: it may have been this one's.
+        self._displaced = False
         self._ending: FollowerReplica | None = None  # ended, with a truncation that may be in progress
         self._last_high_watermark = Offset(0)  # of the last role, or of the checkpoint
         self._working = False
@@ -289,6 +291,7 @@ class Replica:
                 await self._context.directories.remove_log(self.partition, stray=self._stray)
                 self.log = self.topic_id = self.unfit = None
                 self._last_high_watermark = Offset(0)
+                self._displaced = self._stray and self.assigned is not None
                 self._stray = False
         finally:
             self.closing = False
@@ -297,8 +300,11 @@ class Replica:
         assigned = self.assigned
         assert assigned is not None
         settings = self._context.settings_of(self.partition.topic)
-        self.log = await self._context.directories.create_log(self.partition, settings.log)
-        await self._write_topic_id(self.log, assigned.topic_id)
+        log = await self._context.directories.create_log(self.partition, settings.log)
+        if self._displaced:
+            await log.note_incomplete()  # its end proves nothing
+        self.log = log
+        await self._write_topic_id(log, assigned.topic_id)
 
     async def _identify(self) -> None:
         """A log without a topic id: its creation was interrupted, or another program has put it there."""
@@ -342,6 +348,10 @@ class Replica:
         if partition.leader == self._context.me:
             if log.damage is not None and len(partition.replicas) > 1:
                 self._become_unfit(StorageError(f"{self.partition} is damaged and cannot lead: {log.damage}"))
+                return
+            if self._displaced and len(partition.replicas) > 1:
+                reason = "its directory named another topic at the start and was set aside (-stray)"
+                self._become_unfit(StorageError(f"{self.partition} is empty and cannot lead: {reason}"))
                 return
             self._note_complete()
             if self.offline is None:
@@ -387,6 +397,7 @@ class Replica:
     def _follow(self, log: Log, assigned: Assignment) -> None:
         partition = assigned.partition
         self.unfit = None
+        self._displaced = False
         self.follower = FollowerReplica(
             assigned.topic_id,
             log,

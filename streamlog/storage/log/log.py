@@ -96,6 +96,10 @@ class Log(LogState):
             self.incomplete = False
             self.durability.names_changed()
 
+    async def note_incomplete(self) -> None:
+        """Its end proves nothing (`recovery`). Durable when this returns. StorageError."""
+        await truncation.note_incomplete(self)
+
     def append_as_follower(self, buffer: Buffer) -> Appended:
         """Append whole batches as the leader sent them. Offsets are contiguous, except for gaps in a compacted log
         (I20), and never fall; CRCs are checked.

@@ -98,7 +98,7 @@ async def discard_damage(log: LogState) -> None:
     """As `Log.discard_damage`."""
     if log.damage is None:
         return
-    await _note_incomplete(log)
+    await note_incomplete(log)
     if log.lost_head is not None:
         await restart_at(log, log.lost_head)
         return
@@ -117,7 +117,7 @@ async def discard_damage(log: LogState) -> None:
     await restore_producers(log)
 
 
-async def _note_incomplete(log: LogState) -> None:
+async def note_incomplete(log: LogState) -> None:
     """Durable before the log ends where its node never reported it to end. StorageError."""
     try:
         log.fs.open(names.join(log.directory, names.INCOMPLETE), create=True).close()
