@@ -14,6 +14,8 @@ Common to all methods:
 - A request above the method's limit is refused before it is parsed (parsing may take thirty times its bytes).
 Unparsable
   messages, text that is not UTF-8, and numbers out of bounds (`bounds`) are INVALID_REQUEST.
+- A call with a guard (`CallInfo.guard`): each message is admitted before the handler gets it, and what the caller may
+  not see is removed from responses.
 - A call whose deadline passed before it begins is dropped. The port handles cancellation: it cancels the handler.
 - A StreamlogError, also one from a TaskGroup, ends the call with its status and google.rpc.Status
 (streamlog.api.errors).
@@ -32,7 +34,7 @@ from msgspec import Struct
 from streamlog.api.bounds import check_bounds
 from streamlog.api.errors import to_rpc
 from streamlog.errors import InvalidRequestError, InvariantError, RequestTooLargeError, Status, StreamlogError
-from streamlog.ports import CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import CallGuard, CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
 
 # Default limit of a request, in bytes. Parsed, 1 MiB of the smallest submessages takes some 30 MiB of memory until the
 # call ends.
@@ -63,25 +65,36 @@ class Call(Struct, frozen=True):
 class Requests(Generic[Request]):
     """Received from the caller."""
 
-    def __init__(self, stream: Stream, request_type: type[Request], bytes_max: int) -> None:
+    def __init__(
+        self, stream: Stream, request_type: type[Request], bytes_max: int, guard: CallGuard | None = None
+    ) -> None:
         self._stream = stream
+        self._guard = guard
         self._type = request_type
         self._bytes_max = bytes_max
 
     async def recv(self) -> Request | None:
         """The next one; None after the last one. InvalidRequestError, RequestTooLargeError, RpcError."""
         data = await self._stream.recv()
-        return None if data is None else parse(self._type, data, self._bytes_max)
+        if data is None:
+            return None
+        message = parse(self._type, data, self._bytes_max)
+        if self._guard is not None:
+            self._guard.admit(message)
+        return message
 
 
 class Responses(Generic[Response]):
     """Sent to the caller."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, guard: CallGuard | None = None) -> None:
         self._stream = stream
+        self._guard = guard
 
     async def send(self, message: Response) -> None:
         """Waits while the caller does not read. RpcError once it has disconnected."""
+        if self._guard is not None:
+            self._guard.reveal(message)
         await self._stream.send(message.SerializeToString())
 
     async def send_encoded(self, data: bytes) -> None:
@@ -126,8 +139,16 @@ def unary(
     """One request, one response."""
 
     async def serve(data: bytes, call: Call) -> bytes:
-        answer = await handler(parse(request_type, data, request_bytes_max), call)
-        return answer if isinstance(answer, bytes) else answer.SerializeToString()
+        guard = call.info.guard
+        request = parse(request_type, data, request_bytes_max)
+        if guard is not None:
+            guard.admit(request)
+        answer = await handler(request, call)
+        if isinstance(answer, bytes):
+            return answer
+        if guard is not None:
+            guard.reveal(answer)
+        return answer.SerializeToString()
 
     return Method(
         name=name,
@@ -151,10 +172,11 @@ def downstream(
     """One request, then responses until the handler returns."""
 
     async def serve(stream: Stream, call: Call) -> None:
-        request = await Requests(stream, request_type, request_bytes_max).recv()
+        guard = call.info.guard
+        request = await Requests(stream, request_type, request_bytes_max, guard).recv()
         if request is None:
             raise InvalidRequestError("the call ended without a request", field="request")
-        await handler(request, Responses(stream), call)
+        await handler(request, Responses(stream, guard), call)
 
     return Method(
         name=name,
@@ -178,7 +200,8 @@ def duplex(
     """Requests and responses until the handler returns."""
 
     async def serve(stream: Stream, call: Call) -> None:
-        await handler(Requests(stream, request_type, request_bytes_max), Responses(stream), call)
+        guard = call.info.guard
+        await handler(Requests(stream, request_type, request_bytes_max, guard), Responses(stream, guard), call)
 
     return Method(
         name=name,

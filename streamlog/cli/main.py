@@ -33,6 +33,8 @@ _COMMANDS: Final = {
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
     "console": _Command("streamlog.cli.console", "The web console: the cluster in a browser."),
     "security": _Command("streamlog.cli.security", "Make and check certificates of nodes and clients."),
+    "user": _Command("streamlog.cli.user", "Create, list and delete users with passwords."),
+    "acl": _Command("streamlog.cli.acl", "Who may do what: access control lists."),
     "local": _Command("streamlog.cli.local.commands", "A cluster on this machine, for development."),
     "dump": _Command("streamlog.cli.dump.command", "Print the files of a log, and report corrupt ones."),
     "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),

@@ -20,11 +20,17 @@ from streamlog.tls.authority import (
     Authority,
 )
 from streamlog.tls.described import DescribedCertificate, described
-from streamlog.tls.settings_files import as_properties, client_settings, node_settings, write_client_properties
+from streamlog.tls.settings_files import (
+    ADMINISTRATOR,
+    as_properties,
+    client_settings,
+    node_settings,
+    principal,
+    write_client_properties,
+)
 
 Command = TypeVar("Command", bound=Callable[..., object])
 _COLUMNS: Final = ("file", "subject", "node", "hosts", "expires", "days_left", "issuer")
-ADMIN: Final = "admin"
 PORT: Final = 9092
 
 
@@ -73,8 +79,8 @@ def init(directory: Path, nodes: str) -> None:
             authority.add_node(node_id, [host])
             say(f"Node {node_id}: copy {directory}/node-{node_id}.pem and {CA_CERTIFICATE} to {host}, and set there:")
             say(_indented(node_settings(directory, node_id, f"{host}:{PORT}")))
-        authority.add_client(ADMIN)
-        path = write_client_properties(directory, ADMIN)
+        authority.add_client(ADMINISTRATOR)
+        path = write_client_properties(directory, ADMINISTRATOR)
     say(f"Administrator: streamlogctl --command-config {path} ...")
     say(f"Keep {directory}/ca.key off the nodes: it can sign certificates of nodes.")
 
@@ -116,7 +122,8 @@ def client(directory: Path, name: str, days: int, renew: bool) -> None:
     with _reported(directory):
         Authority.load(directory).add_client(name, days=days, renew=renew)
         path = write_client_properties(directory, name)
-    say(f"{directory}/{name}.pem: key and certificate of {name}. Settings, also in {path}:")
+    say(f"{directory}/{name}.pem: key and certificate of {name}, whose principal is {principal(name)}.")
+    say(f"Settings, also in {path}:")
     say(_indented(client_settings(directory, name)))
 
 

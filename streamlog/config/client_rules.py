@@ -15,15 +15,27 @@ IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition keeps as many ba
 
 
 def _client_is_secret(config: Config) -> str | None:
-    if config[client.BEARER_TOKEN] is None or config[client.SECURITY_PROTOCOL] == Protocol.SSL.value:
+    if config[client.BEARER_TOKEN] is None or config[client.SECURITY_PROTOCOL] != Protocol.PLAINTEXT.value:
         return None
     return f"is sent over TLS only: {client.SECURITY_PROTOCOL.name} must be SSL"
+
+
+def _client_logs_in(config: Config) -> str | None:
+    name, password = config[client.SASL_USERNAME], config[client.SASL_PASSWORD]
+    if config[client.SECURITY_PROTOCOL] == client.SASL_SSL:
+        if name is None or password is None:
+            return f"needs {client.SASL_USERNAME.name} and {client.SASL_PASSWORD.name}"
+        if ":" in name:
+            return f"needs a {client.SASL_USERNAME.name} without a colon"
+    elif name is not None or password is not None:
+        return f"must be {client.SASL_SSL}: a user's name and password are sent over TLS only"
+    return None
 
 
 def _client_has_key(config: Config) -> str | None:
     if config[client.SECURITY_PROTOCOL] == Protocol.PLAINTEXT.value or has_key(config):
         return None
-    return f"{KEY_MISSING}: nodes require a certificate of each client"
+    return f"{KEY_MISSING}: nodes require a certificate of each client, of one that logs in with a password too"
 
 
 def _client_trusts(config: Config) -> str | None:
@@ -68,6 +80,7 @@ def _delivery(config: Config) -> str | None:
 
 CLIENT_RULES: Final = (
     Rule(client.BEARER_TOKEN, _client_is_secret),
+    Rule(client.SECURITY_PROTOCOL, _client_logs_in),
     Rule(client.SECURITY_PROTOCOL, _client_has_key),
     Rule(client.SECURITY_PROTOCOL, _client_trusts),
     *TLS_RULES,

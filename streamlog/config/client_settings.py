@@ -11,6 +11,9 @@ from streamlog.config.producer_settings import PRODUCING
 from streamlog.config.setting import Section, Setting, Table, section
 from streamlog.config.tls_settings import TLS
 
+SASL_SSL: Final = "SASL_SSL"
+"""A value of security.protocol: TLS, and a user's name and password."""
+
 # A table reads best with an entry's facts on one line and its sentence below.
 # fmt: off
 
@@ -43,8 +46,17 @@ METADATA_MAX_AGE_MS: Final = Setting(
     "metadata.max.age.ms", duration_ms(1), 300_000,
     doc="The age at which cached metadata is refreshed.")
 SECURITY_PROTOCOL: Final = Setting(
-    "security.protocol", OneOf(tuple(Protocol.__members__)), "PLAINTEXT",
-    doc="Whether connections are encrypted (SSL) or not (PLAINTEXT).")
+    "security.protocol", OneOf((*Protocol.__members__, SASL_SSL)), "PLAINTEXT",
+    doc="Whether connections are encrypted (SSL), with a user's password besides (SASL_SSL), or not (PLAINTEXT).")
+SASL_MECHANISM: Final = Setting(
+    "sasl.mechanism", OneOf(("PLAIN",)), "PLAIN", kafka="GSSAPI",
+    doc="How a user logs in with SASL_SSL: PLAIN, by name and password.")
+SASL_USERNAME: Final[Setting[str | None]] = Setting(
+    "sasl.username", Text(128), None, ours=True,
+    doc="The user's name, with security.protocol=SASL_SSL.")
+SASL_PASSWORD: Final[Setting[str | None]] = Setting(
+    "sasl.password", Text(secret=True), None, sensitive=True, ours=True,
+    doc="The user's password; sent over TLS only.")
 BEARER_TOKEN: Final[Setting[str | None]] = Setting(
     "bearer.token", Text(secret=True), None, sensitive=True, ours=True,
     doc="The token that authenticates this client; sent over TLS only.")

@@ -62,6 +62,8 @@ _BY_PREFIX: Final[Mapping[str, str]] = {
 """Whole families. `_BY_NAME` takes precedence over them, a setting of ours over both."""
 
 _BY_NAME: Final[Mapping[str, str]] = {
+    # users
+    "sasl.jaas.config": "Java classes cannot be loaded: give sasl.username and sasl.password",
     # roles and listeners
     "process.roles": "every node is a broker, and a controller where controller.quorum.voters names it",
     "broker.id": "a node has one id: use node.id",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from streamlog.access.acl import check_principal
+from streamlog.access.principals import parse_mapping_rules
 from streamlog.config import group_settings as groups
 from streamlog.config import node_settings as node
 from streamlog.config import security_settings as security
@@ -22,6 +24,7 @@ from streamlog.config.rule import (
     has_trust,
     is_now,
 )
+from streamlog.errors import InvalidRequestError
 
 # Besides records, a request has names, ids and gRPC's framing.
 REQUEST_OVERHEAD_BYTES: Final = 4 << 10
@@ -98,6 +101,33 @@ def _tokens_need_tls(config: Config) -> str | None:
     return f"tokens are sent over TLS only: {node.LISTENERS.name} must be SSL://"
 
 
+def _authorizer_needs_tls(config: Config) -> str | None:
+    (listener,) = config[node.LISTENERS]
+    if config[security.AUTHORIZER_CLASS_NAME] == "none" or listener.protocol is Protocol.SSL:
+        return None
+    return (
+        f"principals are known over TLS only, and nodes by their certificates: {node.LISTENERS.name} must be SSL:// "
+        "(streamlogctl security init makes certificates)"
+    )
+
+
+def _mapping_rules(config: Config) -> str | None:
+    try:
+        parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _super_users(config: Config) -> str | None:
+    for principal in config[security.SUPER_USERS]:
+        try:
+            check_principal(principal)
+        except InvalidRequestError as error:
+            return error.message
+    return None
+
+
 def _request_holds_batch(config: Config) -> str | None:
     limit = config[node.SOCKET_REQUEST_MAX_BYTES] - REQUEST_OVERHEAD_BYTES
     if config[defaults.MESSAGE_MAX_BYTES] <= limit:
@@ -112,6 +142,9 @@ NODE_RULES: Final = (
     Rule(node.LISTENERS, _node_trusts),
     Rule(node.ADVERTISED_LISTENERS, _advertised_protocol),
     Rule(security.BEARER_TOKENS_FILE, _tokens_need_tls),
+    Rule(security.AUTHORIZER_CLASS_NAME, _authorizer_needs_tls),
+    Rule(security.SSL_PRINCIPAL_MAPPING_RULES, _mapping_rules),
+    Rule(security.SUPER_USERS, _super_users),
     *TLS_RULES,
     Rule(node.CONTROLLER_QUORUM_VOTERS, _voters),
     Rule(node.CONTROLLER_QUORUM_VOTERS, _odd_voters, hint=True),

@@ -10,22 +10,20 @@ from collections.abc import Mapping
 from typing import Final
 
 _PEM: Final = "keys and certificates are always PEM"
-_AUTHORIZATION: Final = "there is no authorization yet: any caller with a connection may do everything"
+_TOKENS: Final = "there are no bearer tokens yet: use certificates, or users with passwords"
 
 NOT_YET: Final[Mapping[str, str]] = {
     "ssl.keystore.type": _PEM,
     "ssl.truststore.type": _PEM,
-    "ssl.client.auth": "it is always required: nodes are known by their certificates",
-    "bearer.token": _AUTHORIZATION,
-    "bearer.tokens.file": _AUTHORIZATION,
-    "authorizer.class.name": _AUTHORIZATION,
-    "super.users": _AUTHORIZATION,
-    "allow.everyone.if.no.acl.found": _AUTHORIZATION,
+    "ssl.client.auth": "a certificate is always required: nodes and clients share one listener, where gRPC cannot make "
+    "it optional",
+    "bearer.token": _TOKENS,
+    "bearer.tokens.file": _TOKENS,
     "audit.log.file": "there is no audit log yet",
     "exclude.internal.topics": "topics cannot be selected by a pattern",
     "offsets.commit.timeout.ms": "a commit waits until the deadline of its call",
 }
 
 # A node that ignored one of these would be open where its operator believes it protected.
-REFUSED: Final = ("bearer.tokens.file", "authorizer.class.name", "audit.log.file")
+REFUSED: Final = ("ssl.client.auth", "bearer.tokens.file", "audit.log.file")
 WARNED: Final = frozenset(NOT_YET) - {"bearer.token"}

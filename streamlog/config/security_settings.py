@@ -14,6 +14,9 @@ from streamlog.config.tls_settings import TLS
 SSL_CLIENT_AUTH: Final = Setting(
     "ssl.client.auth", OneOf(("required", "requested", "none")), "required", kafka="none",
     doc="Whether a client's certificate is required, requested, or not requested; a node's is always required.")
+SSL_PRINCIPAL_MAPPING_RULES: Final = Setting(
+    "ssl.principal.mapping.rules", Text(4_096, may_be_empty=True), "DEFAULT",
+    doc="Rules, as RULE:pattern/replacement/[LU], that make a principal of a certificate's distinguished name.")
 BEARER_TOKENS_FILE: Final[Setting[str | None]] = Setting(
     "bearer.tokens.file", Text(), None, ours=True,
     doc="A file of bearer tokens with the principal of each; tokens are accepted over TLS only.")

@@ -48,6 +48,9 @@ READS: Final = frozenset(
         "list_transactions",
         "describe_transactions",
         "find_hanging_transactions",
+        "describe_acls",
+        "test_access",
+        "list_users",
     }
 )
 
@@ -97,6 +100,11 @@ CHANGES: Final[Mapping[str, What]] = {
     ),
     "repair_replicas": lambda given: (Action.REPLICA_REPAIR, f"partition {given['topic']}-{given['partition']}"),
     "alter_broker_loggers": _simple(Action.NODE_CONFIG, "log levels of node", "node_id"),
+    "create_acls": lambda given: (Action.NODE_CONFIG, _names("access control list entries", given["acls"])),
+    "delete_acls": lambda given: (Action.NODE_CONFIG, _names("access control list entries", given["filters"])),
+    "create_user": _simple(Action.NODE_CONFIG, "new user", "name"),
+    "rotate_user": _simple(Action.NODE_CONFIG, "password of user", "name"),
+    "delete_user": _simple(Action.NODE_CONFIG, "deleted user", "name"),
     "drain_node": _simple(Action.NODE_DRAIN, "node", "node_id"),
     "cancel_drain": lambda given: (Action.NODE_DRAIN, f"node {given['node_id']}, cancelled"),
     "unregister_node": _simple(Action.NODE_UNREGISTER, "node", "node_id"),

@@ -34,14 +34,13 @@ from streamlog.daemon.local_process import ProcessId, load_process_id, save_proc
 from streamlog.daemon.text_file import private, read_properties, write_private
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 from streamlog.tls.authority import Authority
-from streamlog.tls.settings_files import node_settings, write_client_properties
+from streamlog.tls.settings_files import ADMINISTRATOR, node_settings, write_client_properties
 
 NODES_MAX: Final = 20
 VOTERS_MAX: Final = 3  # one of them may fail; more would only slow every change of the metadata
 _FOLDER: Final = re.compile(r"node-([0-9]+)")
 _TAIL_BYTES: Final = 4096
 _KILL_WAIT_S: Final = 10.0
-ADMINISTRATOR: Final = "admin"
 _FOLDER_MODE: Final = 0o700
 _UMASK: Final = 0o077
 

@@ -15,7 +15,8 @@
     │                refused ISR changes
     ├── producers    sequences, fencing, transactions
     ├── groups       members and their epochs, offsets, subscriptions, coordinators
-    └── cluster      registration of nodes, the metadata quorum and its voters, features
+    ├── cluster      registration of nodes, the metadata quorum and its voters, features
+    └── security     authentication, authorization, users
 
     InvariantError                     a broken invariant, never sent to a client: the node stops
 
@@ -111,6 +112,15 @@ from streamlog.errors.requests import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from streamlog.errors.security import (
+    ClusterAuthorizationError,
+    DuplicateResourceError,
+    GroupAuthorizationError,
+    ResourceNotFoundError,
+    SaslAuthenticationError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+)
 from streamlog.errors.storage import (
     DamagedFileError,
     InconsistentClusterError,
@@ -134,6 +144,7 @@ __all__ = [
     "BrokerIdNotRegisteredError",
     "BrokerNotAvailableError",
     "ClientClosedError",
+    "ClusterAuthorizationError",
     "ConcurrentTransactionsError",
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",
@@ -141,11 +152,13 @@ __all__ = [
     "CorruptMessageError",
     "DamagedFileError",
     "DuplicateBrokerIdError",
+    "DuplicateResourceError",
     "DuplicateVoterError",
     "ElectionNotNeededError",
     "EligibleLeadersNotAvailableError",
     "FeatureUpdateFailedError",
     "FencedLeaderEpochError",
+    "GroupAuthorizationError",
     "GroupIdNotFoundError",
     "GroupMaxSizeReachedError",
     "GroupNotEmptyError",
@@ -190,6 +203,8 @@ __all__ = [
     "ReassignmentInProgressError",
     "RequestTimedOutError",
     "RequestTooLargeError",
+    "ResourceNotFoundError",
+    "SaslAuthenticationError",
     "SslAuthenticationError",
     "StaleBrokerEpochError",
     "Status",
@@ -197,9 +212,11 @@ __all__ = [
     "StreamlogError",
     "ThrottledError",
     "TopicAlreadyExistsError",
+    "TopicAuthorizationError",
     "TopicDeletionDisabledError",
     "TransactionAbortableError",
     "TransactionCoordinatorFencedError",
+    "TransactionalIdAuthorizationError",
     "UnknownLeaderEpochError",
     "UnknownMemberIdError",
     "UnknownProducerIdError",

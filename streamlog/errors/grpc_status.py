@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
-from streamlog.errors import cluster, groups, partitions, producers, records, requests, storage, topics
+from streamlog.errors import cluster, groups, partitions, producers, records, requests, security, storage, topics
 from streamlog.errors.base import StreamlogError
 
 
@@ -61,6 +61,7 @@ _ERRORS: Final[Mapping[Status, tuple[type[StreamlogError], ...]]] = {
         topics.UnknownTopicIdError,
         cluster.BrokerIdNotRegisteredError,
         cluster.VoterNotFoundError,
+        security.ResourceNotFoundError,
         groups.GroupIdNotFoundError,
         groups.UnknownMemberIdError,
     ),
@@ -68,8 +69,16 @@ _ERRORS: Final[Mapping[Status, tuple[type[StreamlogError], ...]]] = {
         topics.TopicAlreadyExistsError,
         cluster.DuplicateBrokerIdError,
         cluster.DuplicateVoterError,
+        security.DuplicateResourceError,
         groups.UnreleasedInstanceIdError,
     ),
+    Status.PERMISSION_DENIED: (
+        security.TopicAuthorizationError,
+        security.GroupAuthorizationError,
+        security.TransactionalIdAuthorizationError,
+        security.ClusterAuthorizationError,
+    ),
+    Status.UNAUTHENTICATED: (security.SaslAuthenticationError,),
     Status.RESOURCE_EXHAUSTED: (
         requests.RequestTooLargeError,
         requests.ThrottledError,

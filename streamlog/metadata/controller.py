@@ -18,6 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, assert_never
 
+from streamlog.metadata.access.acl_changes import CreateAcls, DeleteAcls, create_acls, delete_acls
+from streamlog.metadata.access.user_changes import (
+    AlterUser,
+    CreateUser,
+    DeleteUser,
+    alter_user,
+    create_user,
+    delete_user,
+)
 from streamlog.metadata.brokers.drain import DrainBroker, drain
 from streamlog.metadata.brokers.liveness import (
     BrokerHeartbeat,
@@ -61,12 +70,17 @@ Command: TypeAlias = (
     | AlterConfigs
     | AlterPartition
     | AlterReassignments
+    | AlterUser
     | BalanceLeaders
     | Bootstrap
+    | CreateAcls
     | CreateInternalTopic
     | CreatePartitions
     | CreateTopics
+    | CreateUser
+    | DeleteAcls
     | DeleteTopics
+    | DeleteUser
     | DrainBroker
     | ElectLeaders
     | ExpireSession
@@ -86,12 +100,17 @@ DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, ControllerC
     AlterConfigs: alter_configs,
     AlterPartition: alter_partition,
     AlterReassignments: alter_reassignments,
+    AlterUser: alter_user,
     BalanceLeaders: balance_leaders,
     Bootstrap: bootstrap,
+    CreateAcls: create_acls,
     CreateInternalTopic: create_internal_topic,
     CreatePartitions: create_partitions,
     CreateTopics: create_topics,
+    CreateUser: create_user,
+    DeleteAcls: delete_acls,
     DeleteTopics: delete_topics,
+    DeleteUser: delete_user,
     DrainBroker: drain,
     ElectLeaders: elect_leaders,
     ExpireSession: expire_session,

@@ -18,9 +18,12 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from msgspec.structs import replace
 
+from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType, PatternType
+from streamlog.access.passwords import SaltedPassword
 from streamlog.errors import CorruptMessageError, InvalidRequestError, InvariantError, UnsupportedVersionError
 from streamlog.metadata.pb import metadata_pb2 as pb
 from streamlog.metadata.records import (
+    AclRecord,
     Broker,
     BrokerChangeRecord,
     BrokerRecord,
@@ -35,10 +38,13 @@ from streamlog.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAclRecord,
     RemoveTopicRecord,
+    RemoveUserRecord,
     Replicas,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserRecord,
 )
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, ProducerId, TopicId
 
@@ -60,6 +66,10 @@ VERSION_MAX: Final[Mapping[str, int]] = {
     "partition_change": 1,  # last_known_elr
     "config": 0,
     "producer_ids": 0,
+    "acl": 0,
+    "remove_acl": 0,
+    "user": 0,
+    "remove_user": 0,
 }
 
 _RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in ConfigTargetType)
@@ -190,8 +200,28 @@ def _fill(message: pb.MetadataRecord, record: MetadataRecord) -> None:
             message.metadata_version.MergeFrom(pb.MetadataVersionRecord(level=level))
         case ClusterRecord(cluster_id=cluster_id):
             message.cluster.MergeFrom(pb.ClusterRecord(cluster_id=cluster_id))
+        case AclRecord(acl=acl):
+            message.acl.MergeFrom(_acl_message(acl))
+        case RemoveAclRecord(acl=acl):
+            message.remove_acl.MergeFrom(_acl_message(acl))
+        case UserRecord(name=name, password=password):
+            message.user.MergeFrom(pb.UserRecord(name=name, salt=password.salt, hash=password.hash, cost=password.cost))
+        case RemoveUserRecord(name=name):
+            message.remove_user.MergeFrom(pb.RemoveUserRecord(name=name))
         case _:
             assert_never(record)
+
+
+def _acl_message(acl: Acl) -> pb.AclRecord:
+    return pb.AclRecord(
+        resource_type=acl.resource_type,
+        resource_name=acl.name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        operation=acl.operation,
+        permission=acl.permission,
+        host=acl.host,
+    )
 
 
 def _broker_message(broker: Broker) -> pb.BrokerRecord:
@@ -322,8 +352,32 @@ def _decoded(message: pb.MetadataRecord, kind: str) -> MetadataRecord:
             return MetadataVersionRecord(level=MetadataVersion(message.metadata_version.level))
         case "cluster":
             return ClusterRecord(cluster_id=message.cluster.cluster_id)
+        case "acl":
+            return AclRecord(acl=_decode_acl(message.acl))
+        case "remove_acl":
+            return RemoveAclRecord(acl=_decode_acl(message.remove_acl))
+        case "user":
+            user = message.user
+            return UserRecord(name=user.name, password=SaltedPassword(salt=user.salt, hash=user.hash, cost=user.cost))
+        case "remove_user":
+            return RemoveUserRecord(name=message.remove_user.name)
         case _:
             raise InvariantError(f"no decoder for records of kind {kind}")
+
+
+def _decode_acl(message: pb.AclRecord) -> Acl:
+    try:
+        return Acl(
+            resource_type=AclResourceType(message.resource_type),
+            name=message.resource_name,
+            pattern_type=PatternType(message.pattern_type),
+            principal=message.principal,
+            operation=AclOperation(message.operation),
+            permission=AclPermission(message.permission),
+            host=message.host,
+        )
+    except ValueError as error:
+        raise CorruptMessageError(f"an access control list entry cannot be read: {error}") from None
 
 
 def _decode_broker(message: pb.BrokerRecord) -> MetadataRecord:

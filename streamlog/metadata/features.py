@@ -9,6 +9,7 @@ say in the list below what the level brings.
 
     1   the first: nodes, topics, partitions with eligible leader replicas, configs, producer ids
     2   partitions remember the eligible replicas that stopped uncleanly (last_known_elr)
+    3   access control lists; users with passwords
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 from streamlog.errors import InvariantError, UnsupportedVersionError
 from streamlog.metadata.records import (
+    AclRecord,
     BrokerChangeRecord,
     BrokerRecord,
     ClusterRecord,
@@ -28,16 +30,21 @@ from streamlog.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAclRecord,
     RemoveTopicRecord,
+    RemoveUserRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserRecord,
 )
 
 METADATA_VERSION_MIN: Final = MetadataVersion(1)
-METADATA_VERSION_MAX: Final = MetadataVersion(2)
+METADATA_VERSION_MAX: Final = MetadataVersion(3)
 
 LAST_KNOWN_ELR: Final = MetadataVersion(2)
 """The level since which records of partitions have `last_known_elr`."""
+ACCESS: Final = MetadataVersion(3)
+"""The level since which there are access control lists and users."""
 
 # The level that introduced a record's type. 0: allowed in an empty log.
 LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
@@ -52,6 +59,10 @@ LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
     PartitionChangeRecord: MetadataVersion(1),
     ConfigRecord: MetadataVersion(1),
     ProducerIdsRecord: MetadataVersion(1),
+    AclRecord: ACCESS,
+    RemoveAclRecord: ACCESS,
+    UserRecord: ACCESS,
+    RemoveUserRecord: ACCESS,
 }
 
 

@@ -18,6 +18,8 @@ from typing import Final, NewType, TypeAlias
 
 from msgspec import Struct
 
+from streamlog.access.acl import Acl
+from streamlog.access.passwords import SaltedPassword
 from streamlog.model import (
     NO_BROKER,
     BrokerEpoch,
@@ -175,6 +177,27 @@ class ProducerIdsRecord(Struct, frozen=True, kw_only=True):
     next_producer_id: ProducerId
 
 
+class AclRecord(Struct, frozen=True, kw_only=True):
+    """Adds an entry to the access control lists; one that is there already stays."""
+
+    acl: Acl
+
+
+class RemoveAclRecord(Struct, frozen=True, kw_only=True):
+    acl: Acl
+
+
+class UserRecord(Struct, frozen=True, kw_only=True):
+    """A new user, or another password of one."""
+
+    name: str
+    password: SaltedPassword
+
+
+class RemoveUserRecord(Struct, frozen=True, kw_only=True):
+    name: str
+
+
 MetadataRecord: TypeAlias = (
     MetadataVersionRecord
     | ClusterRecord
@@ -187,4 +210,8 @@ MetadataRecord: TypeAlias = (
     | PartitionChangeRecord
     | ConfigRecord
     | ProducerIdsRecord
+    | AclRecord
+    | RemoveAclRecord
+    | UserRecord
+    | RemoveUserRecord
 )

@@ -35,6 +35,7 @@ from streamlog.node.quorum_member import QuorumMember
 from streamlog.node.suspicions import Suspicions
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
+from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
@@ -54,6 +55,7 @@ class DataPlane:
         link: ControllerLink,
         ports: Ports,
         clock: QuorumClock,
+        authorizer: Authorizer,
     ) -> None:
         self._node_id = node_id
         self._directories = directories
@@ -61,6 +63,7 @@ class DataPlane:
         self._configs = configs
         self._link = link
         self._clock = clock
+        self._authorizer = authorizer
         ports = replace(ports, clock=clock)
         self._ports = ports
         config = configs.node
@@ -159,6 +162,7 @@ class DataPlane:
             transactions=self._transactions,
             local_markers=self._local_markers,
             internal_topics=self._link,
+            authorizer=self._authorizer,
             peers=self._peers,
         )
         return [self._replication.service(), *all_services(parts)]

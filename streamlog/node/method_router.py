@@ -4,7 +4,8 @@ A node listens before it knows its cluster (other nodes ask it for the cluster's
 are made later. Until their handlers are connected, and once the node has stopped, calls end with UNAVAILABLE, and the
 caller tries another node.
 
-Over TLS the methods between nodes are served to nodes only (`streamlog.tls.callers`).
+Over TLS the methods between nodes are served to nodes only (`streamlog.tls.callers`). With an authorizer the methods
+for clients are behind a gate (`services.access.gate`).
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ from streamlog.api.service import Service, stream_handlers, unary_handlers
 from streamlog.errors import InvariantError, Status
 from streamlog.node.metrics.calls import CallMeter
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
+from streamlog.services.access.gate import Gate
 from streamlog.tls.callers import INTERNAL_PREFIX, check_node
 
 
 class MethodRouter:
     """Gets the methods' names when it is made, their handlers by `connect`."""
 
-    def __init__(self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter) -> None:
-        """`unary`, `streaming`: full names of the methods. `meter` counts their calls."""
+    def __init__(
+        self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter, gate: Gate | None = None
+    ) -> None:
+        """`unary`, `streaming`: full names of the methods. `meter` counts their calls. `gate`: of a node with an
+        authorizer.
+        """
         self._meter = meter
+        self._gate = gate
         self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _unavailable)
         self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _unavailable_stream)
 
@@ -63,7 +70,9 @@ class MethodRouter:
             check_node(info)
             return await handlers[name](request, info)
 
-        return handle_node if name.startswith(INTERNAL_PREFIX) else handle
+        if name.startswith(INTERNAL_PREFIX):
+            return handle_node
+        return handle if self._gate is None else self._gate.unary(name, handle)
 
     def _route_stream(self, name: str) -> StreamHandler:
         handlers = self._streaming
@@ -75,7 +84,9 @@ class MethodRouter:
             check_node(info)
             await handlers[name](stream, info)
 
-        return handle_node if name.startswith(INTERNAL_PREFIX) else handle
+        if name.startswith(INTERNAL_PREFIX):
+            return handle_node
+        return handle if self._gate is None else self._gate.stream(name, handle)
 
 
 async def _unavailable(request: bytes, info: CallInfo) -> bytes:

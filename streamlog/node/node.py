@@ -40,6 +40,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node import served_methods
 from streamlog.node.addresses import advertised_address, bootstrap_addresses, configured_voters, listen_address
+from streamlog.node.authorization import made_authorizer, made_gate
 from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
 from streamlog.node.data_plane import DataPlane, directory_ids
 from streamlog.node.failed_calls import FailedCalls, is_invariant
@@ -76,8 +77,12 @@ class Node:
         self._identity = IdentificationService(self._node_id, self._incarnation_id)
         self._health = Health(served_methods.client_services())
         self.metrics = NodeMetrics(self._node_id, self._view, ports, lambda: self.is_ready)
+        self._authorizer = made_authorizer(self._config, self._view)
         self._router = MethodRouter(
-            served_methods.unary_methods(), served_methods.streaming_methods(), self.metrics.calls
+            served_methods.unary_methods(),
+            served_methods.streaming_methods(),
+            self.metrics.calls,
+            made_gate(self._config, self._view, self._authorizer, ports),
         )
         self._address: Address | None = None
         self._cluster_id = ""
@@ -283,6 +288,7 @@ class Node:
             link=link,
             ports=self._ports,
             clock=self._clock,
+            authorizer=self._authorizer,
         )
         services = plane.services(member)
         self.metrics.sources = plane.metric_sources(member)

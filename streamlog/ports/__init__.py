@@ -19,6 +19,7 @@ from streamlog.ports.clock import Clock
 from streamlog.ports.disk import Buffer, DirectoryLock, File, FileSystem, Mapping
 from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import (
+    CallGuard,
     CallInfo,
     Channel,
     HandshakeError,
@@ -36,6 +37,7 @@ from streamlog.ports.workers import Workers
 
 __all__ = [
     "Buffer",
+    "CallGuard",
     "CallInfo",
     "Channel",
     "Clock",

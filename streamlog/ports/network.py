@@ -67,6 +67,8 @@ class CallInfo(Struct, frozen=True, kw_only=True):
     identity: str | None = None  # subject of the caller's verified certificate; None: not TLS
     names: tuple[str, ...] = ()  # alternative names of that certificate
     deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
+    # What the caller may do; None: everything.
+    guard: CallGuard | None = None
     # The transport's part of the call after its handler has returned; None: the call ends with its handler.
     transport: CallTransport | None = None
 
@@ -81,6 +83,30 @@ class CallInfo(Struct, frozen=True, kw_only=True):
         """End the call, and drop a response that the caller does not read: the caller gets CANCELLED, if anything."""
         if self.transport is not None:
             self.transport.abandon()
+
+
+class CallGuard(Protocol):
+    """Made by the owner of the server for a call whose caller may not do everything."""
+
+    def admit(self, request: object, /) -> None:
+        """Called with each parsed message before the handler gets it. StreamlogError."""
+        ...
+
+    def reveal(self, response: object, /) -> None:
+        """Called with each message before it is sent: removes what the caller may not see."""
+        ...
+
+    def topic_refusal(self, operation: str, topic: str, topic_id: bytes | None = None, /) -> StreamlogError | None:
+        """None: it may. Without a name, the topic of this id."""
+        ...
+
+    def creation_refusal(self, topic: str, /) -> StreamlogError | None:
+        """Whether it may create this topic."""
+        ...
+
+    def may_list(self, kind: str, name: str, /) -> bool:
+        """Whether it may see a `GROUP` or a `TRANSACTIONAL_ID` in a list."""
+        ...
 
 
 class CallTransport(Protocol):

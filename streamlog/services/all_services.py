@@ -29,6 +29,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
 from streamlog.model import BrokerId
 from streamlog.ports import Ports
+from streamlog.services.admin.access import AccessCommands, AccessTest
 from streamlog.services.admin.cluster import ClusterService
 from streamlog.services.admin.configs import ConfigDescriptions
 from streamlog.services.admin.controller_commands import ControllerDispatch
@@ -97,6 +98,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     local_markers: LocalMarkers
     internal_topics: InternalTopics
     clock_skews: Callable[[], Mapping[BrokerId, int]] = dict  # by how much nodes' clocks are ahead, in ms
+    authorizer: AccessTest
     peers: Peers  # closed by the node, after its services
 
 
@@ -144,6 +146,7 @@ def _admin(parts: NodeParts, names: TopicNames, peers: Peers) -> AdminService:
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
         voters=VoterCommands(deciding, parts.quorum, view, parts.ports.network),
         nodes=NodeQueries(parts.node_id, view, parts.disks, peers),
+        access=AccessCommands(deciding, view, parts.authorizer),
         loggers=LoggerCommands(parts.node_id, view, parts.ports.log_levels, peers),
         groups=GroupQueries(parts.node_id, parts.groups, view, parts.configs, peers),
         transactions=TransactionQueries(

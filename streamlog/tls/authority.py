@@ -33,7 +33,7 @@ CA_CERTIFICATE: Final = "ca.crt"
 CA_KEY: Final = "ca.key"
 _BACKDATED: Final = datetime.timedelta(minutes=5)  # clocks of machines differ
 _CLIENT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_ORGANIZATION: Final = "streamlog"
+ORGANIZATION: Final = "streamlog"
 
 
 class Authority:
@@ -146,7 +146,7 @@ def _builder(
 def _subject(common_name: str) -> x509.Name:
     return x509.Name(
         [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ORGANIZATION),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
             x509.NameAttribute(NameOID.COMMON_NAME, common_name),
         ]
     )

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from streamlog.config import tls_settings as tls
 from streamlog.config.client_settings import SECURITY_PROTOCOL
 from streamlog.config.node_settings import LISTENERS, NODE_ID
 from streamlog.config.properties import escape_value
-from streamlog.tls.authority import CA_CERTIFICATE
+from streamlog.config.security_settings import AUTHORIZER_CLASS_NAME, SUPER_USERS
+from streamlog.tls.authority import CA_CERTIFICATE, ORGANIZATION
+
+ADMINISTRATOR: Final = "admin"
 
 
 def node_settings(directory: Path, node_id: int, address: str) -> dict[str, str]:
-    """`address`: host:port of its listener."""
+    """`address`: host:port of its listener. Clients may do what the access control lists allow, the administrator
+    everything.
+    """
     return {
         NODE_ID.name: str(node_id),
         LISTENERS.name: f"SSL://{address}",
         **_files(directory, f"node-{node_id}"),
+        AUTHORIZER_CLASS_NAME.name: "StandardAuthorizer",
+        SUPER_USERS.name: principal(ADMINISTRATOR),
     }
+
+
+def principal(name: str) -> str:
+    """Of the client certificate of this name, without ssl.principal.mapping.rules."""
+    return f"User:CN={name},O={ORGANIZATION}"
 
 
 def client_settings(directory: Path, name: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ OWN = {
     "num.partitions": "3",
     "log.dirs": "/data/a b,/data/c\\d",
     "broker.rack": "é",
-    "super.users": "a;b",
+    "super.users": "User:a;User:b",
 }
 SECRET = {"ssl.keystore.key": "hunter2", "bearer.tokens.file": "t"}
 

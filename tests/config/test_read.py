@@ -53,7 +53,7 @@ def test_a_setting_is_read_or_listed(name: str) -> None:
 
 
 def test_a_setting_without_effect_gives_a_warning() -> None:
-    warnings = load_node(overrides=["node.id=1", "super.users=User:anna"]).warnings
-    assert any("super.users has no effect in this release" in line for line in warnings)
+    warnings = load_node(overrides=["node.id=1", "ssl.client.auth=none"]).warnings
+    assert any("ssl.client.auth has no effect in this release" in line for line in warnings)
     assert set(REFUSED) <= set(NOT_YET)
     assert LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS.name not in NOT_YET

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType, PatternType
+from streamlog.access.passwords import SaltedPassword
 from streamlog.metadata.records import (
     ALL_BROKERS,
+    AclRecord,
     Broker,
     BrokerChangeRecord,
     BrokerRecord,
@@ -20,10 +23,13 @@ from streamlog.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAclRecord,
     RemoveTopicRecord,
+    RemoveUserRecord,
     Replicas,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserRecord,
 )
 from streamlog.model import (
     NO_BROKER,
@@ -50,6 +56,17 @@ NODE: Final = Broker(
     fenced=True,
     stopping=True,
     draining=True,
+)
+
+
+ACL: Final = Acl(
+    resource_type=AclResourceType.TOPIC,
+    name="t",
+    pattern_type=PatternType.PREFIXED,
+    principal="User:a",
+    operation=AclOperation.READ,
+    permission=AclPermission.DENY,
+    host="10.0.0.1",
 )
 
 
@@ -114,5 +131,9 @@ EXAMPLES: Final[dict[str, MetadataRecord]] = {
     "partition_change, of nothing": PartitionChangeRecord(topic_id=TOPIC, partition_id=PartitionId(0)),
     "config": ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, "t"), name="n", value=""),
     "config, removed": ConfigRecord(resource=ALL_BROKERS, name="n", value=None),
+    "acl": AclRecord(acl=ACL),
+    "remove_acl": RemoveAclRecord(acl=ACL),
+    "user": UserRecord(name="u", password=SaltedPassword(salt=bytes(range(16)), hash=bytes(range(32)), cost=15)),
+    "remove_user": RemoveUserRecord(name="u"),
     "producer_ids": ProducerIdsRecord(next_producer_id=ProducerId(1 << 40)),
 }

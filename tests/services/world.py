@@ -39,6 +39,7 @@ from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId, Producer
 from streamlog.ports import CallInfo, Channel, Ports, RpcError, Stream, UnaryHandler
 from streamlog.raft.port import Leadership
 from streamlog.raft.voters import Voter, VoterSet
+from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
@@ -174,6 +175,7 @@ class SmallNode:
                 transactions=transactions,
                 local_markers=local_markers,
                 internal_topics=self,
+                authorizer=Authorizer(self.view, enabled=False),
                 peers=peers,
             )
         )

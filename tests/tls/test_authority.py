@@ -66,6 +66,8 @@ def test_an_authority_that_is_not_there(tmp_path: Path) -> None:
 
 def test_settings_name_the_files(tmp_path: Path) -> None:
     assert node_settings(tmp_path, 2, "b:9092") == {
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:CN=admin,O=streamlog",
         "node.id": "2",
         "listeners": "SSL://b:9092",
         "ssl.keystore.location": f"{tmp_path}/node-2.pem",

@@ -346,6 +346,150 @@ LOG_LEVEL_ERROR: LogLevel.ValueType  # 4
 """Only what stopped the node, and defects."""
 Global___LogLevel: _TypeAlias = LogLevel  # noqa: Y015
 
+class _AclResourceType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclResourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclResourceType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_RESOURCE_TYPE_UNSPECIFIED: _AclResourceType.ValueType  # 0
+    """In a filter: every type. Refused elsewhere."""
+    ACL_RESOURCE_TYPE_TOPIC: _AclResourceType.ValueType  # 2
+    """A topic."""
+    ACL_RESOURCE_TYPE_GROUP: _AclResourceType.ValueType  # 3
+    """A consumer group."""
+    ACL_RESOURCE_TYPE_CLUSTER: _AclResourceType.ValueType  # 4
+    """The cluster; its name is `kafka-cluster`."""
+    ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: _AclResourceType.ValueType  # 5
+    """A transactional id."""
+
+class AclResourceType(_AclResourceType, metaclass=_AclResourceTypeEnumTypeWrapper):
+    """The type of a resource."""
+
+ACL_RESOURCE_TYPE_UNSPECIFIED: AclResourceType.ValueType  # 0
+"""In a filter: every type. Refused elsewhere."""
+ACL_RESOURCE_TYPE_TOPIC: AclResourceType.ValueType  # 2
+"""A topic."""
+ACL_RESOURCE_TYPE_GROUP: AclResourceType.ValueType  # 3
+"""A consumer group."""
+ACL_RESOURCE_TYPE_CLUSTER: AclResourceType.ValueType  # 4
+"""The cluster; its name is `kafka-cluster`."""
+ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: AclResourceType.ValueType  # 5
+"""A transactional id."""
+Global___AclResourceType: _TypeAlias = AclResourceType  # noqa: Y015
+
+class _AclPatternType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclPatternTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclPatternType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_PATTERN_TYPE_UNSPECIFIED: _AclPatternType.ValueType  # 0
+    """In an entry: LITERAL. In a filter: both."""
+    ACL_PATTERN_TYPE_MATCH: _AclPatternType.ValueType  # 2
+    """In a filter only: the entries that apply to the resource of this name."""
+    ACL_PATTERN_TYPE_LITERAL: _AclPatternType.ValueType  # 3
+    """The resource of this name; `*`: all of the type."""
+    ACL_PATTERN_TYPE_PREFIXED: _AclPatternType.ValueType  # 4
+    """All resources whose name begins with this one."""
+
+class AclPatternType(_AclPatternType, metaclass=_AclPatternTypeEnumTypeWrapper):
+    """Which resources the name of an entry stands for."""
+
+ACL_PATTERN_TYPE_UNSPECIFIED: AclPatternType.ValueType  # 0
+"""In an entry: LITERAL. In a filter: both."""
+ACL_PATTERN_TYPE_MATCH: AclPatternType.ValueType  # 2
+"""In a filter only: the entries that apply to the resource of this name."""
+ACL_PATTERN_TYPE_LITERAL: AclPatternType.ValueType  # 3
+"""The resource of this name; `*`: all of the type."""
+ACL_PATTERN_TYPE_PREFIXED: AclPatternType.ValueType  # 4
+"""All resources whose name begins with this one."""
+Global___AclPatternType: _TypeAlias = AclPatternType  # noqa: Y015
+
+class _AclOperation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclOperation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_OPERATION_UNSPECIFIED: _AclOperation.ValueType  # 0
+    """In a filter: every operation. Refused elsewhere."""
+    ACL_OPERATION_ALL: _AclOperation.ValueType  # 2
+    """All operations."""
+    ACL_OPERATION_READ: _AclOperation.ValueType  # 3
+    """Read records; join a group, commit its offsets. Implies DESCRIBE."""
+    ACL_OPERATION_WRITE: _AclOperation.ValueType  # 4
+    """Write records; use a transactional id. Implies DESCRIBE."""
+    ACL_OPERATION_CREATE: _AclOperation.ValueType  # 5
+    """Create topics."""
+    ACL_OPERATION_DELETE: _AclOperation.ValueType  # 6
+    """Delete. Implies DESCRIBE."""
+    ACL_OPERATION_ALTER: _AclOperation.ValueType  # 7
+    """Add partitions; change the cluster. Implies DESCRIBE."""
+    ACL_OPERATION_DESCRIBE: _AclOperation.ValueType  # 8
+    """See that it exists, and its state."""
+    ACL_OPERATION_CLUSTER_ACTION: _AclOperation.ValueType  # 9
+    """Calls between nodes."""
+    ACL_OPERATION_DESCRIBE_CONFIGS: _AclOperation.ValueType  # 10
+    """See configs."""
+    ACL_OPERATION_ALTER_CONFIGS: _AclOperation.ValueType  # 11
+    """Change configs. Implies DESCRIBE_CONFIGS."""
+    ACL_OPERATION_IDEMPOTENT_WRITE: _AclOperation.ValueType  # 12
+    """Get a producer id; WRITE on any topic allows this, too."""
+
+class AclOperation(_AclOperation, metaclass=_AclOperationEnumTypeWrapper):
+    """What is done with a resource, as in Kafka."""
+
+ACL_OPERATION_UNSPECIFIED: AclOperation.ValueType  # 0
+"""In a filter: every operation. Refused elsewhere."""
+ACL_OPERATION_ALL: AclOperation.ValueType  # 2
+"""All operations."""
+ACL_OPERATION_READ: AclOperation.ValueType  # 3
+"""Read records; join a group, commit its offsets. Implies DESCRIBE."""
+ACL_OPERATION_WRITE: AclOperation.ValueType  # 4
+"""Write records; use a transactional id. Implies DESCRIBE."""
+ACL_OPERATION_CREATE: AclOperation.ValueType  # 5
+"""Create topics."""
+ACL_OPERATION_DELETE: AclOperation.ValueType  # 6
+"""Delete. Implies DESCRIBE."""
+ACL_OPERATION_ALTER: AclOperation.ValueType  # 7
+"""Add partitions; change the cluster. Implies DESCRIBE."""
+ACL_OPERATION_DESCRIBE: AclOperation.ValueType  # 8
+"""See that it exists, and its state."""
+ACL_OPERATION_CLUSTER_ACTION: AclOperation.ValueType  # 9
+"""Calls between nodes."""
+ACL_OPERATION_DESCRIBE_CONFIGS: AclOperation.ValueType  # 10
+"""See configs."""
+ACL_OPERATION_ALTER_CONFIGS: AclOperation.ValueType  # 11
+"""Change configs. Implies DESCRIBE_CONFIGS."""
+ACL_OPERATION_IDEMPOTENT_WRITE: AclOperation.ValueType  # 12
+"""Get a producer id; WRITE on any topic allows this, too."""
+Global___AclOperation: _TypeAlias = AclOperation  # noqa: Y015
+
+class _AclPermission:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclPermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclPermission.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_PERMISSION_UNSPECIFIED: _AclPermission.ValueType  # 0
+    """In an entry: ALLOW. In a filter: both."""
+    ACL_PERMISSION_DENY: _AclPermission.ValueType  # 2
+    """Takes precedence over every ALLOW."""
+    ACL_PERMISSION_ALLOW: _AclPermission.ValueType  # 3
+    """Allows."""
+
+class AclPermission(_AclPermission, metaclass=_AclPermissionEnumTypeWrapper):
+    """Whether an entry allows or denies."""
+
+ACL_PERMISSION_UNSPECIFIED: AclPermission.ValueType  # 0
+"""In an entry: ALLOW. In a filter: both."""
+ACL_PERMISSION_DENY: AclPermission.ValueType  # 2
+"""Takes precedence over every ALLOW."""
+ACL_PERMISSION_ALLOW: AclPermission.ValueType  # 3
+"""Allows."""
+Global___AclPermission: _TypeAlias = AclPermission  # noqa: Y015
+
 @_typing.final
 class ReplicaAssignment(_message.Message):
     """Node ids of the replicas of one partition."""
@@ -3585,3 +3729,464 @@ class AlterBrokerLoggersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlterBrokerLoggersResponse: _TypeAlias = AlterBrokerLoggersResponse  # noqa: Y015
+
+@_typing.final
+class AclEntry(_message.Message):
+    """An entry of the access control lists. In a filter each field that is empty or UNSPECIFIED matches all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    PATTERN_TYPE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PERMISSION_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    resource_type: Global___AclResourceType.ValueType
+    """Required."""
+    resource_name: _builtins.str
+    """1 to 249 characters."""
+    pattern_type: Global___AclPatternType.ValueType
+    """Default: LITERAL."""
+    principal: _builtins.str
+    """`User:NAME`; `User:*`: everyone."""
+    operation: Global___AclOperation.ValueType
+    """Required; one that the type of resource has."""
+    permission: Global___AclPermission.ValueType
+    """Default: ALLOW."""
+    host: _builtins.str
+    """An IP address. Empty: `*`, all."""
+    def __init__(
+        self,
+        *,
+        resource_type: Global___AclResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+        pattern_type: Global___AclPatternType.ValueType = ...,
+        principal: _builtins.str = ...,
+        operation: Global___AclOperation.ValueType = ...,
+        permission: Global___AclPermission.ValueType = ...,
+        host: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "operation", b"operation", "pattern_type", b"pattern_type", "permission", b"permission", "principal", b"principal", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclEntry: _TypeAlias = AclEntry  # noqa: Y015
+
+@_typing.final
+class CreateAclsRequest(_message.Message):
+    """Adds entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AclEntry]:
+        """1 to 1,000."""
+
+    def __init__(
+        self,
+        *,
+        acls: _abc.Iterable[Global___AclEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateAclsRequest: _TypeAlias = CreateAclsRequest  # noqa: Y015
+
+@_typing.final
+class CreateAclsResponse(_message.Message):
+    """The entries are in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateAclsResponse: _TypeAlias = CreateAclsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteAclsRequest(_message.Message):
+    """Removes entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___AclEntry]:
+        """1 to 100 filters."""
+
+    def __init__(
+        self,
+        *,
+        filters: _abc.Iterable[Global___AclEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filters", b"filters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteAclsRequest: _TypeAlias = DeleteAclsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteAclsResponse(_message.Message):
+    """Response to a DeleteAclsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AclEntry]:
+        """What was removed, at most 2,000."""
+
+    def __init__(
+        self,
+        *,
+        acls: _abc.Iterable[Global___AclEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteAclsResponse: _TypeAlias = DeleteAclsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeAclsRequest(_message.Message):
+    """Lists entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_token: _builtins.str
+    """`next_page_token` of the previous response, with the other fields unchanged. Empty: the first page."""
+    @_builtins.property
+    def filter(self) -> Global___AclEntry:
+        """Absent: all entries."""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___AclEntry | None = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeAclsRequest: _TypeAlias = DescribeAclsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeAclsResponse(_message.Message):
+    """Response to a DescribeAclsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACLS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """`page_token` of the next page. Empty: this is the last page."""
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AclEntry]:
+        """In a fixed order, at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        acls: _abc.Iterable[Global___AclEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeAclsResponse: _TypeAlias = DescribeAclsResponse  # noqa: Y015
+
+@_typing.final
+class TestAccessRequest(_message.Message):
+    """An operation of a principal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """`User:NAME`."""
+    host: _builtins.str
+    """An IP address. Empty: 127.0.0.1."""
+    operation: Global___AclOperation.ValueType
+    """Required."""
+    resource_type: Global___AclResourceType.ValueType
+    """Required."""
+    resource_name: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        host: _builtins.str = ...,
+        operation: Global___AclOperation.ValueType = ...,
+        resource_type: Global___AclResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "operation", b"operation", "principal", b"principal", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestAccessRequest: _TypeAlias = TestAccessRequest  # noqa: Y015
+
+@_typing.final
+class TestAccessResponse(_message.Message):
+    """Response to a TestAccessRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    ACL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    allowed: _builtins.bool
+    """It may."""
+    reason: _builtins.str
+    """For people."""
+    @_builtins.property
+    def acl(self) -> Global___AclEntry:
+        """The entry that decides. Absent: none does."""
+
+    def __init__(
+        self,
+        *,
+        allowed: _builtins.bool = ...,
+        acl: Global___AclEntry | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "allowed", b"allowed", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestAccessResponse: _TypeAlias = TestAccessResponse  # noqa: Y015
+
+@_typing.final
+class SaltedPassword(_message.Message):
+    """A password as its scrypt hash (RFC 7914; r = 8, p = 1, 32 bytes). Clients hash it, so nodes do not see it before a login."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SALT_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    salt: _builtins.bytes
+    """16 random bytes."""
+    hash: _builtins.bytes
+    """32 bytes."""
+    cost: _builtins.int
+    """log2 of N: 14 to 16."""
+    def __init__(
+        self,
+        *,
+        salt: _builtins.bytes = ...,
+        hash: _builtins.bytes = ...,
+        cost: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "hash", b"hash", "salt", b"salt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaltedPassword: _TypeAlias = SaltedPassword  # noqa: Y015
+
+@_typing.final
+class CreateUserRequest(_message.Message):
+    """Creates a user."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """1 to 128 letters, digits, `.`, `_`, `@` and `-`."""
+    @_builtins.property
+    def password(self) -> Global___SaltedPassword:
+        """Required."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        password: Global___SaltedPassword | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["password", b"password"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "password", b"password"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateUserRequest: _TypeAlias = CreateUserRequest  # noqa: Y015
+
+@_typing.final
+class CreateUserResponse(_message.Message):
+    """The user can log in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateUserResponse: _TypeAlias = CreateUserResponse  # noqa: Y015
+
+@_typing.final
+class AlterUserRequest(_message.Message):
+    """Changes a user's password."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the user."""
+    @_builtins.property
+    def password(self) -> Global___SaltedPassword:
+        """Required."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        password: Global___SaltedPassword | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["password", b"password"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "password", b"password"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterUserRequest: _TypeAlias = AlterUserRequest  # noqa: Y015
+
+@_typing.final
+class AlterUserResponse(_message.Message):
+    """The earlier password is no longer accepted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterUserResponse: _TypeAlias = AlterUserResponse  # noqa: Y015
+
+@_typing.final
+class DeleteUserRequest(_message.Message):
+    """Deletes a user."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the user."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteUserRequest: _TypeAlias = DeleteUserRequest  # noqa: Y015
+
+@_typing.final
+class DeleteUserResponse(_message.Message):
+    """The user is deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteUserResponse: _TypeAlias = DeleteUserResponse  # noqa: Y015
+
+@_typing.final
+class ListUsersRequest(_message.Message):
+    """Lists users."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListUsersRequest: _TypeAlias = ListUsersRequest  # noqa: Y015
+
+@_typing.final
+class ListUsersResponse(_message.Message):
+    """Response to a ListUsersRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """By rising name, at most 10,000."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListUsersResponse: _TypeAlias = ListUsersResponse  # noqa: Y015

@@ -25,6 +25,7 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import cluster_pb2
 from streamlog.client import settings as client_config
 from streamlog.client.admin import answers, requests, values
+from streamlog.client.admin.access import AccessAdmin
 from streamlog.client.admin.groups import GroupAdmin
 from streamlog.client.admin.loggers import LoggerAdmin
 from streamlog.client.admin.paging import next_token
@@ -74,7 +75,7 @@ Page = TypeVar("Page", pb.ListTopicsResponse, pb.DescribeTopicsResponse, pb.List
 Result = TypeVar("Result", bound=_Result)
 
 
-class AsyncAdmin(GroupAdmin, LoggerAdmin, TransactionAdmin):
+class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, TransactionAdmin):
     """Settings by Kafka's names: `bootstrap_servers="host:port,..."`, or `{"bootstrap.servers": ...}`.
 
     All methods raise StreamlogError. Open it by `start`, or `async with`; it belongs to one event loop then.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -58,7 +59,7 @@ def real_ports(config: Config) -> RealPorts:
         idle_s=config[client_settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
     )
     return RealPorts(
-        network=GrpcNetwork(on_crash=_no_server, settings=settings, tls=_tls(config)),
+        network=GrpcNetwork(on_crash=_no_server, settings=settings, tls=_tls(config), metadata=_login(config)),
         clock=SystemClock(),
         random=system_random(),
         workers=ThreadWorkers(),
@@ -72,6 +73,15 @@ def _tls(config: Config) -> TlsCredentials | None:
     from streamlog.tls.material import MaterialFiles  # an expensive import, of no use to other clients
 
     return TlsCredentials(MaterialFiles.of(config))
+
+
+def _login(config: Config) -> tuple[tuple[str, str], ...]:
+    """The metadata of every call."""
+    if config[client_settings.SECURITY_PROTOCOL] != client_settings.SASL_SSL:
+        return ()
+    assert config[client_settings.SASL_MECHANISM] == "PLAIN"
+    given = f"{config[client_settings.SASL_USERNAME]}:{config[client_settings.SASL_PASSWORD]}"
+    return (("authorization", "Basic " + base64.b64encode(given.encode()).decode()),)
 
 
 def _no_server(error: Exception) -> None:

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from streamlog.access.throttle import LoginThrottle
 from streamlog.console.access.audit import UNDER_WAY, AuditFilter, AuditLine, AuditLog, Kind
 from streamlog.console.access.caller import LOCAL, Caller, Recording, User
 from streamlog.console.access.database import AccessError
 from streamlog.console.access.roles import Action, Role
 from streamlog.console.access.sessions import Session, Sessions
-from streamlog.console.access.throttle import LoginThrottle
 from streamlog.console.access.users import Users
 from streamlog.console.access.values import Protection, ValueRule, protection
 from streamlog.errors import InvalidRequestError

@@ -15,6 +15,8 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
+from streamlog.access.acl import Acl
+from streamlog.access.passwords import SaltedPassword
 from streamlog.errors import InvariantError
 from streamlog.metadata.features import require_allowed, require_supported
 from streamlog.metadata.image.image import MetadataImage, Topic, collision_key
@@ -23,6 +25,7 @@ from streamlog.metadata.image.roles import PartitionDifference
 from streamlog.metadata.image.sorted_map import REMOVED, Removed, SortedMap
 from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
+    AclRecord,
     Broker,
     BrokerChangeRecord,
     BrokerRecord,
@@ -36,9 +39,12 @@ from streamlog.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAclRecord,
     RemoveTopicRecord,
+    RemoveUserRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserRecord,
 )
 from streamlog.model import (
     NO_BROKER,
@@ -82,6 +88,8 @@ class MetadataDelta:
         self._removed_topics: dict[TopicId, Topic] = {}  # only topics of the base
         self._topic_ids: dict[str, TopicId | Removed] = {}  # by collision key
         self._configs: dict[ConfigTarget, dict[str, str | Removed]] = {}
+        self._acls: dict[Acl, bool | Removed] = {}
+        self._users: dict[str, SaltedPassword | Removed] = {}
 
     def replay(self, records: Iterable[MetadataRecord], index: RaftIndex) -> None:
         """Replay the records of the command at `index`. After an error the delta must be discarded."""
@@ -107,6 +115,11 @@ class MetadataDelta:
         """As they were."""
         return iter(self._removed_topics.values())
 
+    @property
+    def changes_access(self) -> bool:
+        """Access control lists, or users."""
+        return bool(self._acls or self._users)
+
     def changed_configs(self) -> Iterator[ConfigTarget]:
         return iter(self._configs)
 
@@ -125,6 +138,8 @@ class MetadataDelta:
             topics=base.topics.updated(topics),
             topic_ids=base.topic_ids.updated(self._topic_ids),
             configs=base.configs.updated(self._changed_configs()),
+            acls=base.acls.updated(self._acls),
+            users=base.users.updated(self._users),
             next_producer_id=self._next_producer_id,
             partition_count=base.partition_count + growth,
             roles=base.roles.updated(self.changed_topics()),
@@ -157,6 +172,14 @@ class MetadataDelta:
                 if record.next_producer_id < self._next_producer_id:
                     raise InvariantError(f"producer ids go back from {self._next_producer_id}")
                 self._next_producer_id = record.next_producer_id
+            case AclRecord():
+                self._acls[record.acl] = True
+            case RemoveAclRecord():
+                self._acls[record.acl] = REMOVED
+            case UserRecord():
+                self._users[record.name] = record.password
+            case RemoveUserRecord():
+                self._users[record.name] = REMOVED
             case MetadataVersionRecord():
                 require_supported(record.level)
                 self._metadata_version = record.level

@@ -16,6 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.access.acl import Acl
+from streamlog.access.passwords import SaltedPassword
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
     StaleBrokerEpochError,
@@ -46,6 +48,9 @@ class MetadataImage(Struct, frozen=True, kw_only=True):
     topic_ids: SortedMap[str, TopicId]
     # Only resources that have a config; inside, only names that are set.
     configs: SortedMap[ConfigTarget, SortedMap[str, str]]
+    # Another map object if and only if they have changed.
+    acls: SortedMap[Acl, bool]  # a set: all values are True
+    users: SortedMap[str, SaltedPassword]
     next_producer_id: ProducerId
     partition_count: int  # of all topics
     roles: RoleIndex  # derived from topics
@@ -108,6 +113,8 @@ EMPTY_IMAGE: Final = MetadataImage(
     topics=SortedMap(),
     topic_ids=SortedMap(),
     configs=SortedMap(),
+    acls=SortedMap(),
+    users=SortedMap(),
     next_producer_id=ProducerId(0),
     partition_count=0,
     roles=RoleIndex(),

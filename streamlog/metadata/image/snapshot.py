@@ -1,7 +1,7 @@
 """An image as bytes: for a snapshot of the quorum, and for a new observer.
 
 A snapshot is the shortest list of records that gives the image: level, cluster id, producer ids, then nodes, topics
-with their partitions, and configs, each by rising key. Reading one is replay.
+with their partitions, configs, access control lists and users, each by rising key. Reading one is replay.
 
 It is a stream of chunks, each preceded by its length in 4 bytes, big-endian: a head, batches of records, a tail that
 counts them, so that a truncated snapshot is detected. Chunks are generated lazily, so a large image needs the memory of
@@ -24,6 +24,7 @@ from streamlog.metadata.features import require_supported
 from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage, Topic
 from streamlog.metadata.records import (
+    AclRecord,
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
@@ -33,6 +34,7 @@ from streamlog.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     TopicRecord,
+    UserRecord,
 )
 from streamlog.model import PartitionId, RaftIndex
 
@@ -63,6 +65,10 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     for resource, configs in image.configs.items():
         for name, value in configs.items():
             yield ConfigRecord(resource=resource, name=name, value=value)
+    for acl in image.acls:
+        yield AclRecord(acl=acl)
+    for user, password in image.users.items():
+        yield UserRecord(name=user, password=password)
 
 
 def encode_snapshot(image: MetadataImage) -> Iterator[bytes]:
@@ -158,6 +164,8 @@ def _text_bytes(record: MetadataRecord) -> int:
         return 4 * len(record.value or "")
     if isinstance(record, BrokerRecord):
         return 4 * (len(record.broker.host) + len(record.broker.rack)) + 18 * len(record.broker.directory_ids)
+    if isinstance(record, AclRecord):
+        return 4 * (len(record.acl.name) + len(record.acl.principal))
     return 0
 
 

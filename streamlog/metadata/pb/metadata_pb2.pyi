@@ -81,6 +81,10 @@ class MetadataRecord(_message.Message):
     PARTITION_CHANGE_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
     PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    ACL_FIELD_NUMBER: _builtins.int
+    REMOVE_ACL_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    REMOVE_USER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the format of the record that follows."""
     @_builtins.property
@@ -105,6 +109,14 @@ class MetadataRecord(_message.Message):
     def config(self) -> Global___ConfigRecord: ...
     @_builtins.property
     def producer_ids(self) -> Global___ProducerIdsRecord: ...
+    @_builtins.property
+    def acl(self) -> Global___AclRecord: ...
+    @_builtins.property
+    def remove_acl(self) -> Global___AclRecord: ...
+    @_builtins.property
+    def user(self) -> Global___UserRecord: ...
+    @_builtins.property
+    def remove_user(self) -> Global___RemoveUserRecord: ...
     def __init__(
         self,
         *,
@@ -120,16 +132,113 @@ class MetadataRecord(_message.Message):
         partition_change: Global___PartitionChangeRecord | None = ...,
         config: Global___ConfigRecord | None = ...,
         producer_ids: Global___ProducerIdsRecord | None = ...,
+        acl: Global___AclRecord | None = ...,
+        remove_acl: Global___AclRecord | None = ...,
+        user: Global___UserRecord | None = ...,
+        remove_user: Global___RemoveUserRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "broker_change", b"broker_change", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_topic", b"remove_topic", "topic", b"topic", "unregister_broker", b"unregister_broker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "broker", b"broker", "broker_change", b"broker_change", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_acl", b"remove_acl", "remove_topic", b"remove_topic", "remove_user", b"remove_user", "topic", b"topic", "unregister_broker", b"unregister_broker", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "broker_change", b"broker_change", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_topic", b"remove_topic", "topic", b"topic", "unregister_broker", b"unregister_broker", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "broker", b"broker", "broker_change", b"broker_change", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_acl", b"remove_acl", "remove_topic", b"remove_topic", "remove_user", b"remove_user", "topic", b"topic", "unregister_broker", b"unregister_broker", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["metadata_version", "cluster", "broker", "broker_change", "unregister_broker", "topic", "remove_topic", "partition", "partition_change", "config", "producer_ids"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["metadata_version", "cluster", "broker", "broker_change", "unregister_broker", "topic", "remove_topic", "partition", "partition_change", "config", "producer_ids", "acl", "remove_acl", "user", "remove_user"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
 Global___MetadataRecord: _TypeAlias = MetadataRecord  # noqa: Y015
+
+@_typing.final
+class AclRecord(_message.Message):
+    """One entry of the access control lists. The numbers are Kafka's (streamlog/access/acl.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    PATTERN_TYPE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PERMISSION_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    resource_type: _builtins.int
+    resource_name: _builtins.str
+    pattern_type: _builtins.int
+    principal: _builtins.str
+    """Such as User:alice."""
+    operation: _builtins.int
+    permission: _builtins.int
+    host: _builtins.str
+    """An IP address; *: all."""
+    def __init__(
+        self,
+        *,
+        resource_type: _builtins.int = ...,
+        resource_name: _builtins.str = ...,
+        pattern_type: _builtins.int = ...,
+        principal: _builtins.str = ...,
+        operation: _builtins.int = ...,
+        permission: _builtins.int = ...,
+        host: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "operation", b"operation", "pattern_type", b"pattern_type", "permission", b"permission", "principal", b"principal", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclRecord: _TypeAlias = AclRecord  # noqa: Y015
+
+@_typing.final
+class UserRecord(_message.Message):
+    """A user with a password (streamlog/access/passwords.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SALT_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    salt: _builtins.bytes
+    """16 bytes."""
+    hash: _builtins.bytes
+    """32 bytes."""
+    cost: _builtins.int
+    """log2 of scrypt's N."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        salt: _builtins.bytes = ...,
+        hash: _builtins.bytes = ...,
+        cost: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "hash", b"hash", "name", b"name", "salt", b"salt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UserRecord: _TypeAlias = UserRecord  # noqa: Y015
+
+@_typing.final
+class RemoveUserRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveUserRecord: _TypeAlias = RemoveUserRecord  # noqa: Y015
 
 @_typing.final
 class MetadataVersionRecord(_message.Message):

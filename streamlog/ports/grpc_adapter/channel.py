@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
@@ -14,6 +15,9 @@ from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.stream import ClientStream, from_grpc, raise_if_channel_closed
 from streamlog.ports.network import NotSentError
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+"""Metadata of calls."""
 
 
 class _Connection:
@@ -31,7 +35,9 @@ class _Connection:
 class GrpcChannel:
     """One connection; made on first use. With TLS, another one for later calls when the certificates were renewed."""
 
-    def __init__(self, address: str, settings: GrpcSettings, tls: TlsCredentials | None) -> None:
+    def __init__(self, address: str, settings: GrpcSettings, tls: TlsCredentials | None, metadata: Pairs = ()) -> None:
+        """`metadata`: of all calls, besides their own."""
+        self._metadata = metadata
         self.closed = False
         self._address = address
         self._settings = settings
@@ -84,7 +90,7 @@ class GrpcChannel:
             if method not in connection.unary:
                 connection.unary[method] = connection.channel.unary_unary(method)
             try:
-                call = connection.unary[method](request, timeout=timeout_s, metadata=_pairs(metadata))
+                call = connection.unary[method](request, timeout=timeout_s, metadata=_pairs(metadata, self._metadata))
             except grpc.aio.UsageError as error:
                 raise NotSentError(Status.UNAVAILABLE, str(error)) from None
             try:
@@ -104,7 +110,7 @@ class GrpcChannel:
             if method not in connection.streams:
                 connection.streams[method] = connection.channel.stream_stream(method)
             try:
-                call = connection.streams[method](metadata=_pairs(metadata))
+                call = connection.streams[method](metadata=_pairs(metadata, self._metadata))
             except grpc.aio.UsageError as error:
                 raise NotSentError(Status.UNAVAILABLE, str(error)) from None
             try:
@@ -125,5 +131,7 @@ class GrpcChannel:
         await self._current.channel.close()
 
 
-def _pairs(metadata: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:
-    return None if metadata is None else tuple((key.lower(), value) for key, value in metadata.items())
+def _pairs(metadata: Mapping[str, str] | None, common: Pairs) -> Pairs | None:
+    if metadata is None:
+        return common or None
+    return (*common, *((key.lower(), value) for key, value in metadata.items()))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from streamlog.ports.forks import note_use
-from streamlog.ports.grpc_adapter.channel import GrpcChannel
+from streamlog.ports.grpc_adapter.channel import GrpcChannel, Pairs
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.late_events import silence_late_events
@@ -21,7 +21,7 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 class GrpcNetwork:
     """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message when connections exceed the limits.
-    `tls`: mutual TLS on all servers and channels; the network follows its files.
+    `tls`: mutual TLS on all servers and channels; the network follows its files. `metadata`: of all calls.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """
@@ -33,6 +33,7 @@ class GrpcNetwork:
         on_connections: Callable[[str], None] = lambda _: None,
         settings: GrpcSettings | None = None,
         tls: TlsCredentials | None = None,
+        metadata: Pairs = (),
     ) -> None:
         note_use()
         silence_late_events()
@@ -40,6 +41,7 @@ class GrpcNetwork:
         self._on_connections = on_connections
         self._settings = settings or GrpcSettings()
         self._tls = tls
+        self._metadata = metadata
         self._watching: asyncio.Task[None] | None = None
         self._servers: list[GrpcServer] = []
         self._channels: list[GrpcChannel] = []
@@ -62,7 +64,7 @@ class GrpcNetwork:
 
     def connect(self, address: str) -> GrpcChannel:
         self._watch_files()
-        channel = GrpcChannel(address, self._settings, self._tls)
+        channel = GrpcChannel(address, self._settings, self._tls, self._metadata)
         self._channels = [known for known in self._channels if not known.closed]
         self._channels.append(channel)
         return channel

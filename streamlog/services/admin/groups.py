@@ -62,6 +62,7 @@ class GroupQueries:
             if listing.group > request.page_token
             and (known_end is None or listing.group <= known_end)
             and (not states or listing.state in states)
+            and (call.info.guard is None or call.info.guard.may_list("GROUP", listing.group))
         ]
         response = _page(wanted, size)
         response.next_page_token = response.next_page_token or known_end or ""

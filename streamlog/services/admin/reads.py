@@ -17,6 +17,7 @@ from streamlog.metadata.records import ConfigTarget, ConfigTargetType
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, PartitionId, TopicPartition
+from streamlog.services.access.visible import listed, queried
 from streamlog.services.common.collaborators import QuorumVoters
 from streamlog.services.common.paging import (
     PAGE_BYTES,
@@ -53,7 +54,7 @@ class ClusterReads:
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         begin, size = parse_token(request.page_token), page_size(request.page_size, default=TOPICS_PER_PAGE)
         image, response, used = self._view.image, pb.ListTopicsResponse(), 0
-        for entry in all_entries(image, self._names):
+        for entry in listed(all_entries(image, self._names), call.info.guard):
             if entry.topic is None or entry.name < begin.name:
                 continue
             if entry.name in INTERNAL_TOPICS and not request.include_internal:
@@ -69,8 +70,11 @@ class ClusterReads:
         query = described_topics(request)
         begin, size = parse_token(request.page_token), page_size(request.page_size, default=PARTITIONS_PER_PAGE)
         image = self._view.image
-        everything = filter(_is_users, all_entries(image, self._names))
-        entries: Iterable[TopicEntry] = everything if query.all_topics else entries_of(image, query)
+        guard = call.info.guard
+        if query.all_topics:
+            entries = listed(filter(_is_users, all_entries(image, self._names)), guard)
+        else:
+            entries = queried(entries_of(image, query), query.topics, guard)
         parts, following = take(_with_configs(entries, image), begin, size)
         return pb.DescribeTopicsResponse(
             topics=[_description(part, image) for part in parts], next_page_token=to_token(following)

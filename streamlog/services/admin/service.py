@@ -1,6 +1,7 @@
 """The Admin service: which of its methods is served where.
 
-by the active controller             create, delete, alter, elect, reassign, drain, unregister, metadata version
+by the active controller             create, delete, alter, elect, reassign, drain, unregister, metadata version,
+                                     access control lists, users
 by the leader of the quorum          voters (the same node)
 from this node's image               lists and descriptions, the progress of a drain; once the image has every change
                                      that any node had acknowledged before the call
@@ -20,6 +21,7 @@ from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.partitions.drain_moves import progress
 from streamlog.metadata.view import MetadataView
+from streamlog.services.admin.access import AccessCommands
 from streamlog.services.admin.configs import ConfigDescriptions
 from streamlog.services.admin.controller_commands import ControllerDispatch
 from streamlog.services.admin.groups import GroupQueries
@@ -118,6 +120,7 @@ class AdminService(Struct, frozen=True, kw_only=True):
     loggers: LoggerCommands
     groups: GroupQueries
     transactions: TransactionQueries
+    access: AccessCommands
 
     def _fresh(self, read: UnaryMethod[Request, Response]) -> UnaryMethod[Request, Response]:
         """`read`, from an image with every change acknowledged before: the calls of one client may be served by
@@ -132,7 +135,7 @@ class AdminService(Struct, frozen=True, kw_only=True):
 
     def methods(self) -> list[Method]:
         commands, reads, nodes, groups = self.commands, self.reads, self.nodes, self.groups
-        transactions, fresh = self.transactions, self._fresh
+        transactions, access, fresh = self.transactions, self.access, self._fresh
         return [
             unary("CreateTopics", pb.CreateTopicsRequest, pb.CreateTopicsResponse, commands.create_topics),
             unary("DeleteTopics", pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, commands.delete_topics),
@@ -221,4 +224,12 @@ class AdminService(Struct, frozen=True, kw_only=True):
             unary(
                 "AlterBrokerLoggers", pb.AlterBrokerLoggersRequest, pb.AlterBrokerLoggersResponse, self.loggers.alter
             ),
+            unary("CreateAcls", pb.CreateAclsRequest, pb.CreateAclsResponse, access.create_acls),
+            unary("DeleteAcls", pb.DeleteAclsRequest, pb.DeleteAclsResponse, access.delete_acls),
+            unary("DescribeAcls", pb.DescribeAclsRequest, pb.DescribeAclsResponse, fresh(access.describe_acls)),
+            unary("TestAccess", pb.TestAccessRequest, pb.TestAccessResponse, fresh(access.test_access)),
+            unary("CreateUser", pb.CreateUserRequest, pb.CreateUserResponse, access.create_user),
+            unary("AlterUser", pb.AlterUserRequest, pb.AlterUserResponse, access.alter_user),
+            unary("DeleteUser", pb.DeleteUserRequest, pb.DeleteUserResponse, access.delete_user),
+            unary("ListUsers", pb.ListUsersRequest, pb.ListUsersResponse, fresh(access.list_users)),
         ]

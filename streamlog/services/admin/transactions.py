@@ -98,6 +98,7 @@ class TransactionQueries:
             and (known_end is None or row.transactional_id <= known_end)
             and (not states or row.state in states)
             and (not producer_ids or row.producer_id in producer_ids)
+            and (call.info.guard is None or call.info.guard.may_list("TRANSACTIONAL_ID", row.transactional_id))
         ]
         response = pb.ListTransactionsResponse(transactions=wanted[:size])
         response.next_page_token = wanted[size - 1].transactional_id if len(wanted) > size else known_end or ""

@@ -55,7 +55,9 @@ class FetchHandler:
         wanted = fetch_request(request)
         room = min(wanted.settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES])
         reader = self._outgoing.reader()
-        poll = _Poll(self._leaders, wanted.settings, room, reader)
+        guard = call.info.guard
+        leaders = self._leaders if guard is None else self._leaders.guarded(guard, "READ")
+        poll = _Poll(leaders, wanted.settings, room, reader)
         parts = [_Part(fetch) for fetch in wanted.fetches]
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + within(wanted.settings.wait_ms_max, call)

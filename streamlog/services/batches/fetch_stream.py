@@ -56,7 +56,9 @@ class FetchStreams:
     ) -> None:
         """ThrottledError for a stream that is not read while others wait for free bytes."""
         async with self._outgoing.reader() as reader:
-            await self.serve(requests, responses, reader)
+            guard = call.info.guard
+            leaders = self._leaders if guard is None else self._leaders.guarded(guard, "READ")
+            await self._serve(requests, responses, reader, leaders)
 
     async def serve(
         self,
@@ -64,8 +66,17 @@ class FetchStreams:
         responses: Responses[pb.FetchStreamResponse],
         reader: Reader,
     ) -> None:
-        """With the bytes of `reader`."""
-        stream = _Stream(self._leaders, self._view, self._configs, reader)
+        """With the bytes of `reader`, for this node itself."""
+        await self._serve(requests, responses, reader, self._leaders)
+
+    async def _serve(
+        self,
+        requests: Requests[pb.FetchStreamRequest],
+        responses: Responses[pb.FetchStreamResponse],
+        reader: Reader,
+        leaders: PartitionLeaders,
+    ) -> None:
+        stream = _Stream(leaders, self._view, self._configs, reader)
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(stream.write(responses))

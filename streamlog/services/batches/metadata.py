@@ -12,6 +12,7 @@ from streamlog.api.service import Call
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
+from streamlog.services.access.visible import listed, queried
 from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.paging import BEGINNING, TopicNames, TopicPart, page_size, parse_token, take, to_token
 from streamlog.services.common.topics import all_entries, entries_of, unknown_topic
@@ -34,10 +35,10 @@ class MetadataHandler:
             refused = await self._auto_create.missing(query.topics, call)
         image = self._view.image
         if query.all_topics:
-            parts, following = take(all_entries(image, self._names), begin, size)
+            parts, following = take(listed(all_entries(image, self._names), call.info.guard), begin, size)
         else:
             entries = entries_of(image, query, missing=lambda name: refused.get(name) or unknown_topic(name))
-            parts, following = take(entries, begin, size)
+            parts, following = take(queried(entries, query.topics, call.info.guard), begin, size)
         return pb.MetadataResponse(
             cluster_id=image.cluster_id,
             nodes=convert.live_nodes(image) if begin == BEGINNING else (),

@@ -25,12 +25,16 @@ class OffsetsHandler:
     async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
         wanted = convert.list_offsets_request(request)
         deadline = asyncio.get_running_loop().time() + within(WAIT_MS, call)
-        found = [await self._find(query, wanted.isolation_level, deadline) for query in wanted.queries]
+        guard = call.info.guard
+        leaders = self._leaders if guard is None else self._leaders.guarded(guard, "DESCRIBE")
+        found = [await self._find(query, wanted.isolation_level, deadline, leaders) for query in wanted.queries]
         return pb.ListOffsetsResponse(offsets=found)
 
-    async def _find(self, query: OffsetQuery, isolation: IsolationLevel, deadline: float) -> pb.FoundOffset:
+    async def _find(
+        self, query: OffsetQuery, isolation: IsolationLevel, deadline: float, leaders: PartitionLeaders
+    ) -> pb.FoundOffset:
         try:
-            replica = self._leaders.leader(query.ref)
+            replica = leaders.leader(query.ref)
             async with asyncio.timeout_at(deadline):
                 found = await offset_for(replica, query.place, isolation)
         except StreamlogError as error:
@@ -49,11 +53,13 @@ class OffsetsHandler:
         self, request: pb.OffsetForLeaderEpochRequest, call: Call
     ) -> pb.OffsetForLeaderEpochResponse:
         queries = convert.epoch_queries(request)
-        return pb.OffsetForLeaderEpochResponse(ends=[self._end(query) for query in queries])
+        guard = call.info.guard
+        leaders = self._leaders if guard is None else self._leaders.guarded(guard, "DESCRIBE")
+        return pb.OffsetForLeaderEpochResponse(ends=[self._end(query, leaders) for query in queries])
 
-    def _end(self, query: EpochQuery) -> pb.FoundEpoch:
+    def _end(self, query: EpochQuery, leaders: PartitionLeaders) -> pb.FoundEpoch:
         try:
-            end = self._leaders.leader(query.ref).end_offset_for(query.leader_epoch)
+            end = leaders.leader(query.ref).end_offset_for(query.leader_epoch)
         except StreamlogError as error:
             return convert.found_epoch(query, error)
         return convert.found_epoch(query, convert.epoch_end(LeaderEpoch(end.epoch), Offset(end.end_offset)))

@@ -11,6 +11,7 @@ from streamlog.errors import InvalidTopicError, UnknownTopicIdError, UnknownTopi
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_LEADER_EPOCH
+from streamlog.ports import CallGuard
 from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.topics import explained
 
@@ -42,6 +43,24 @@ class PartitionLeaders:
                 f"topic {replica.partition.topic!r} is internal: only the cluster writes to it", field="topic"
             )
         return replica
+
+    def guarded(self, guard: CallGuard, operation: str) -> PartitionLeaders:
+        """The same for a caller that may not do everything: of topics on which it may do this."""
+        return _GuardedLeaders(self._partitions, self._view, guard, operation)
+
+
+class _GuardedLeaders(PartitionLeaders):
+    def __init__(self, partitions: Partitions, view: MetadataView, guard: CallGuard, operation: str) -> None:
+        super().__init__(partitions, view)
+        self._guard = guard
+        self._operation = operation
+
+    def leader(self, ref: PartitionRef) -> LeaderReplica:
+        """TopicAuthorizationError too, whether the topic exists or not."""
+        refusal = self._guard.topic_refusal(self._operation, ref.topic, ref.topic_id)
+        if refusal is not None:
+            raise refusal
+        return super().leader(ref)
 
 
 def within(timeout_ms: int, call: Call) -> float:

@@ -33,9 +33,11 @@ class ProduceHandler:
         wanted = produce_request(request)
         opening = self._openings.of(wanted, within(wanted.timeout_ms, call))
         appends = [_PartitionAppend(append) for append in wanted.appends]
+        guard = call.info.guard
+        leaders = self._leaders if guard is None else self._leaders.guarded(guard, "WRITE")
         try:
             for one in appends:
-                await self._append(one, wanted.acks, opening)
+                await self._append(one, wanted.acks, opening, leaders)
             waiting = [one.acknowledged for one in appends if one.acknowledged is not None]
             if waiting:
                 await asyncio.wait(waiting, timeout=within(wanted.timeout_ms, call))
@@ -44,9 +46,11 @@ class ProduceHandler:
             for one in appends:
                 one.cancel()
 
-    async def _append(self, one: _PartitionAppend, acks: Acks, opening: Opening | None) -> None:
+    async def _append(
+        self, one: _PartitionAppend, acks: Acks, opening: Opening | None, leaders: PartitionLeaders
+    ) -> None:
         try:
-            replica = self._leaders.writable(one.request.ref)
+            replica = leaders.writable(one.request.ref)
             appended = await replica.appends.append(one.request.batches, acks, self._queued, opening)
             one.appended(replica, appended, acks)
         except StreamlogError as error:

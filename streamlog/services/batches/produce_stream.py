@@ -44,7 +44,9 @@ class ProduceStreams:
         responses: Responses[pb.ProduceStreamResponse],
         call: Call,
     ) -> None:
-        stream = _Stream(self._leaders, self._queued, self._openings)
+        guard = call.info.guard
+        leaders = self._leaders if guard is None else self._leaders.guarded(guard, "WRITE")
+        stream = _Stream(leaders, self._queued, self._openings)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(stream.write(responses))

@@ -24,6 +24,8 @@ from streamlog.metadata.image.roles import Role
 from streamlog.metadata.records import Broker
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
+from streamlog.ports import CallGuard
+from streamlog.services.access.visible import listed
 from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, TopicEntry, TopicNames, partition_bytes, take
 from streamlog.services.common.topics import all_entries, entries_of
 
@@ -40,23 +42,27 @@ class WatchMetadata:
         self, request: pb.WatchMetadataRequest, responses: Responses[pb.WatchMetadataResponse], call: Call
     ) -> None:
         query = watched_topics(request)
-        watch = _Watch(self._view, query)
+        watch = _Watch(self._view, query, call.info.guard)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(watch.follow_controller())
-                await self._send_initial(watch, query, responses)
+                await self._send_initial(watch, query, responses, call.info.guard)
                 await watch.send_changes(responses)
         finally:
             watch.stop()
 
     async def _send_initial(
-        self, watch: _Watch, query: MetadataQuery, responses: Responses[pb.WatchMetadataResponse]
+        self,
+        watch: _Watch,
+        query: MetadataQuery,
+        responses: Responses[pb.WatchMetadataResponse],
+        guard: CallGuard | None,
     ) -> None:
         image, begin = watch.image, BEGINNING
         message = pb.WatchMetadataResponse(cluster_id=image.cluster_id)
         watch.set_nodes(message, image)
         while not message.complete:
-            known = (entry for entry in self._entries(image, query) if entry.topic is not None)
+            known = listed((entry for entry in self._entries(image, query) if entry.topic is not None), guard)
             parts, following = take(known, begin, PARTITIONS_PER_MESSAGE)
             for part in parts:
                 if part.entry.topic is not None:
@@ -74,8 +80,9 @@ class WatchMetadata:
 class _Watch:
     """What was sent to one client, and what has changed since."""
 
-    def __init__(self, view: MetadataView, query: MetadataQuery) -> None:
+    def __init__(self, view: MetadataView, query: MetadataQuery, guard: CallGuard | None) -> None:
         self._view = view
+        self._guard = guard
         self._names = None if query.all_topics else frozenset(query.topics)
         self.image = view.image  # as the client knows it, except for what is marked
         self._sent_nodes: list[bytes] = []
@@ -128,6 +135,8 @@ class _Watch:
         old, new = before.topics.get(topic_id), image.topics.get(topic_id)
         topic = new or old
         if topic is None or (self._names is not None and topic.name not in self._names):
+            return
+        if self._guard is not None and self._guard.topic_refusal("DESCRIBE", topic.name) is not None:
             return
         if new is None:
             known = self._topics.pop(topic_id, {})

@@ -32,13 +32,19 @@ class AutoCreate:
             return {}
         image = self._view.image
         wanted = [name for name in names if image.topic_named(name) is None and name not in INTERNAL_TOPICS]
+        refused: dict[str, StreamlogError] = {}
+        if call.info.guard is not None:
+            found = ((name, call.info.guard.creation_refusal(name)) for name in wanted)
+            refused = {name: refusal for name, refusal in found if refusal is not None}
+            wanted = [name for name in wanted if name not in refused]
         if not wanted:
-            return {}
+            return refused
         request = pb.CreateTopicsRequest(topics=[pb.NewTopic(name=name) for name in wanted])
         response = await self._create(request, call)
         errors = {row.name: from_message(row.error) for row in response.results if row.HasField("error")}
         # A concurrent request created it first.
-        return {name: error for name, error in errors.items() if not isinstance(error, TopicAlreadyExistsError)}
+        failed = {name: error for name, error in errors.items() if not isinstance(error, TopicAlreadyExistsError)}
+        return {**refused, **failed}
 
     async def ensure(self, name: str, call: Call) -> None:
         """As `missing`, for one topic. StreamlogError."""

@@ -14,15 +14,16 @@ pytest.importorskip("argon2", reason="streamlog[console] is not installed")
 from argon2 import PasswordHasher
 from sqlalchemy import Engine, create_engine, text
 
+from streamlog.access import throttle
+from streamlog.access.throttle import LoginThrottle
 from streamlog.console.access import audit as audit_module
-from streamlog.console.access import database, sessions, throttle, users
+from streamlog.console.access import database, sessions, users
 from streamlog.console.access.audit import STOPPED, UNDER_WAY, AuditFilter, AuditLog, Kind
 from streamlog.console.access.caller import User, acting_as, current_user, may, permitted
 from streamlog.console.access.control import Access, LoginRefused
 from streamlog.console.access.database import AccessError, opened
 from streamlog.console.access.roles import Action, Role
 from streamlog.console.access.sessions import LIFETIME_S, Sessions
-from streamlog.console.access.throttle import LoginThrottle
 from streamlog.console.access.users import Users
 from streamlog.errors import InvalidRequestError, UnknownServerError
 

@@ -89,7 +89,7 @@ def test_after_the_session_the_id_is_free() -> None:
         ({"incarnation_id": b"short"}, InvalidRequestError, "incarnation_id"),
         ({"directory_ids": (b"short",)}, InvalidRequestError, "directory_ids"),
         ({"directory_ids": (bytes(16),) * 1_001}, InvalidRequestError, "directory_ids"),
-        ({"metadata_version_min": 3, "metadata_version_max": 4}, UnsupportedVersionError, "metadata.version"),
+        ({"metadata_version_min": 4, "metadata_version_max": 5}, UnsupportedVersionError, "metadata.version"),
         ({"metadata_version_min": 0, "metadata_version_max": 0}, UnsupportedVersionError, "metadata.version"),
     ],
     ids=str,

@@ -231,7 +231,8 @@ class TestFeatureLevels:
 
     @pytest.mark.parametrize("record", [r for r in EXAMPLES.values() if LEVEL_OF_RECORD[type(r)] > 0], ids=repr)
     def test_no_record_before_the_level_that_brings_it(self, record: MetadataRecord) -> None:
-        with pytest.raises(InvariantError, match=r"needs metadata\.version 1, the log is at 0"):
+        level = LEVEL_OF_RECORD[type(record)]
+        with pytest.raises(InvariantError, match=rf"needs metadata\.version {level}, the log is at 0"):
             replay(EMPTY_IMAGE, [record], RaftIndex(1))
 
     def test_a_level_that_this_node_does_not_know_stops_it(self) -> None:

@@ -1,0 +1,309 @@
+"""`streamlogctl acl`: the access control lists, with the flags of kafka-acls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import click
+from msgspec import Struct
+
+from streamlog.access.acl import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+)
+from streamlog.cli.common.nouns import Noun
+from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.target import Target, cluster_options
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_COLUMNS: Final = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+_O: Final = AclOperation
+_TOPIC: Final = AclResourceType.TOPIC
+_GROUP: Final = AclResourceType.GROUP
+_TRANSACTION: Final = AclResourceType.TRANSACTIONAL_ID
+_CLUSTER: Final = AclResourceType.CLUSTER
+_PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
+
+
+@click.group(cls=Noun)
+def acl() -> None:
+    """Who may do what with topics, groups, transactional ids and the cluster (authorizer.class.name)."""
+
+
+class _Given(Struct, frozen=True, kw_only=True):
+    """What the options say."""
+
+    resources: tuple[tuple[AclResourceType, str], ...]
+    pattern: str | None
+    allowed: tuple[str, ...]
+    denied: tuple[str, ...]
+    allow_hosts: tuple[str, ...]
+    deny_hosts: tuple[str, ...]
+    operations: tuple[AclOperation, ...]
+    producer: bool
+    consumer: bool
+    idempotent: bool
+
+    def acls(self) -> list[Acl]:
+        """UsageError."""
+        pattern = _PATTERNS.get(self.pattern or "literal")
+        if pattern is None:
+            raise click.UsageError(
+                f"--resource-pattern-type {self.pattern} only selects entries: give literal or prefixed."
+            )
+        if not (self.allowed or self.denied):
+            raise click.UsageError("Give a principal: --allow-principal User:NAME, or --deny-principal.")
+        found = []
+        for kind, name, operation in self._operations():
+            who = [(one, AclPermission.ALLOW, self.allow_hosts) for one in self.allowed]
+            who += [(one, AclPermission.DENY, self.deny_hosts) for one in self.denied]
+            for principal, permission, hosts in who:
+                found += [
+                    Acl(
+                        resource_type=kind,
+                        name=name,
+                        pattern_type=PatternType.LITERAL if kind is _CLUSTER else pattern,
+                        principal=principal,
+                        operation=operation,
+                        permission=permission,
+                        host=host,
+                    )
+                    for host in hosts or (WILDCARD,)
+                ]
+        return list(dict.fromkeys(found))
+
+    def _operations(self) -> Iterator[tuple[AclResourceType, str, AclOperation]]:
+        if not (self.producer or self.consumer):
+            if not self.resources:
+                raise click.UsageError("Give a resource: --topic, --group, --transactional-id or --cluster.")
+            for kind, name in self.resources:
+                for operation in self.operations or (_O.ALL,):
+                    yield kind, name, operation
+            return
+        if self.operations:
+            raise click.UsageError("--operation cannot be given with --producer or --consumer, which have their own.")
+        names = {kind: [name for of, name in self.resources if of is kind] for kind in AclResourceType}
+        if not names[_TOPIC]:
+            raise click.UsageError("--producer and --consumer need a topic: --topic NAME.")
+        if self.consumer and not names[_GROUP]:
+            raise click.UsageError("--consumer needs a group: --group NAME.")
+        for name in names[_TOPIC]:
+            if self.producer:
+                yield from ((_TOPIC, name, one) for one in (_O.WRITE, _O.DESCRIBE, _O.CREATE))
+            if self.consumer:
+                yield from ((_TOPIC, name, one) for one in (_O.READ, _O.DESCRIBE))
+        if self.consumer:
+            yield from ((_GROUP, name, _O.READ) for name in names[_GROUP])
+        if self.producer:
+            for name in names[_TRANSACTION]:
+                yield from ((_TRANSACTION, name, one) for one in (_O.WRITE, _O.DESCRIBE))
+            if self.idempotent:
+                yield _CLUSTER, CLUSTER_NAME, _O.IDEMPOTENT_WRITE
+
+
+def _resource_options(command: Command) -> Command:
+    for option in (
+        click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic; *: all. Repeatable."),
+        click.option("--group", "groups", metavar="NAME", multiple=True, help="A consumer group; *: all. Repeatable."),
+        click.option("--transactional-id", "transactional_ids", metavar="ID", multiple=True, help="Repeatable."),
+        click.option("--cluster", is_flag=True, help="The cluster itself."),
+    ):
+        command = option(command)
+    return command
+
+
+def _selecting_options(command: Command) -> Command:
+    for option in (
+        click.option(
+            "--resource-pattern-type",
+            "pattern",
+            type=click.Choice(["literal", "prefixed", "match", "any"], case_sensitive=False),
+            help="prefixed: all resources whose name begins with NAME; match: the entries that apply to NAME.",
+        ),
+        click.option("--allow-principal", "allowed", metavar="User:NAME", multiple=True, help="User:*: everyone."),
+        click.option("--deny-principal", "denied", metavar="User:NAME", multiple=True, help="Before all that allow."),
+        click.option("--allow-host", "allow_hosts", metavar="IP", multiple=True, help="Only from this address."),
+        click.option("--deny-host", "deny_hosts", metavar="IP", multiple=True, help="Only from this address."),
+        click.option("--operation", "operations", metavar="NAME", multiple=True, help="Read, Write, ...; All if none."),
+        click.option("--producer", is_flag=True, help="Write, Describe and Create on the topics."),
+        click.option("--consumer", is_flag=True, help="Read and Describe on the topics, Read on the group."),
+        click.option("--idempotent", is_flag=True, help="With --producer: IdempotentWrite on the cluster, too."),
+    ):
+        command = option(command)
+    return _resource_options(command)
+
+
+def _given(options: dict[str, Any]) -> _Given:
+    return _Given(
+        resources=_resources(options),
+        pattern=options["pattern"],
+        allowed=options["allowed"],
+        denied=options["denied"],
+        allow_hosts=options["allow_hosts"],
+        deny_hosts=options["deny_hosts"],
+        operations=tuple(_operation(one) for one in options["operations"]),
+        producer=options["producer"],
+        consumer=options["consumer"],
+        idempotent=options["idempotent"],
+    )
+
+
+def _resources(options: dict[str, Any]) -> tuple[tuple[AclResourceType, str], ...]:
+    return (
+        *((_TOPIC, name) for name in options["topics"]),
+        *((_GROUP, name) for name in options["groups"]),
+        *((_TRANSACTION, name) for name in options["transactional_ids"]),
+        *([(_CLUSTER, CLUSTER_NAME)] if options["cluster"] else []),
+    )
+
+
+def _operation(text: str) -> AclOperation:
+    """`IdempotentWrite`, `IDEMPOTENT_WRITE`, `idempotent-write`."""
+    wanted = text.strip().replace("_", "").replace("-", "").upper()
+    for operation in AclOperation:
+        if operation.name.replace("_", "") == wanted:
+            return operation
+    known = ", ".join(operation.name for operation in AclOperation)
+    raise click.BadParameter(f"{text!r}: must be one of {known}.", param_hint="--operation")
+
+
+@acl.command
+@_selecting_options
+@cluster_options
+def add(target: Target, **options: Any) -> None:
+    """Add entries. A principal without an entry may do nothing; an entry that denies precedes all that allow.
+
+    \b
+    Examples:
+      streamlogctl acl add --allow-principal User:alice --producer --topic orders
+      streamlogctl acl add --allow-principal User:bob --consumer --topic orders --group billing
+      streamlogctl acl add --allow-principal User:ops --operation Read --topic logs- --resource-pattern-type prefixed
+    """
+    entries = _given(options).acls()
+    with_admin(target, lambda admin: admin.create_acls(entries))
+    for entry in entries:
+        say(f"Added: {entry}")
+
+
+@acl.command
+@_selecting_options
+@click.option("--principal", "principals", metavar="User:NAME", multiple=True, help="All entries of this principal.")
+@cluster_options
+def remove(target: Target, principals: tuple[str, ...], **options: Any) -> None:
+    """Remove the entries that `add` makes with the same options, or all of a principal.
+
+    \b
+    Examples:
+      streamlogctl acl remove --allow-principal User:alice --producer --topic orders
+      streamlogctl acl remove --principal User:alice
+      streamlogctl acl remove --topic orders
+    """
+    given = _given(options)
+    filters = [AclFilter(principal=principal) for principal in principals]
+    if given.allowed or given.denied:
+        filters += [_exactly(entry) for entry in given.acls()]
+    elif not principals:
+        filters += _filters(given)
+    if filters == [AclFilter()] or not filters:
+        raise click.UsageError("Give what to remove: a resource, such as --topic NAME, or --principal User:NAME.")
+    removed = with_admin(target, lambda admin: admin.delete_acls(filters))
+    for entry in removed:
+        say(f"Removed: {entry}")
+    if not removed:
+        say("No entry matches; list them with: streamlogctl acl list")
+
+
+@acl.command(name="list")
+@_selecting_options
+@click.option("--principal", "principals", metavar="User:NAME", multiple=True, help="Of this principal only.")
+@output_option
+@cluster_options
+def list_acls(target: Target, output: Output, principals: tuple[str, ...], **options: Any) -> None:
+    """List entries: all, of resources, or of principals.
+
+    \b
+    Examples:
+      streamlogctl acl list
+      streamlogctl acl list --topic orders --resource-pattern-type match
+      streamlogctl acl list --principal User:alice
+    """
+    filters = _filters(_given(options))
+    rows: dict[Acl, Row] = {}
+    for wanted in filters:
+        for entry in with_admin(target, lambda admin, wanted=wanted: admin.describe_acls(wanted)):  # type: ignore[misc]
+            if not principals or entry.principal in principals:
+                rows[entry] = _row(entry)
+    show_rows(output, list(rows.values()), columns=_COLUMNS)
+
+
+@acl.command
+@_resource_options
+@click.option("--principal", metavar="User:NAME", required=True, help="Whose right is tested.")
+@click.option("--operation", metavar="NAME", required=True, help="Read, Write, Describe, ...")
+@click.option("--host", metavar="IP", default="", help="From this address; default: 127.0.0.1.")
+@cluster_options
+def test(target: Target, principal: str, operation: str, host: str, **options: Any) -> None:
+    """Show whether a principal may do something, and which entry decides. Exit code 1: it may not.
+
+    \b
+    Example:
+      streamlogctl acl test --principal User:alice --operation Write --topic orders
+    """
+    wanted = _operation(operation)
+    resources = _resources(options)
+    if not resources:
+        raise click.UsageError("Give a resource: --topic, --group, --transactional-id or --cluster.")
+    refused = False
+    for kind, name in resources:
+        found = with_admin(
+            target,
+            lambda admin, kind=kind, name=name: admin.test_access(principal, wanted, kind, name, host=host),  # type: ignore[misc]
+        )
+        refused = refused or not found.allowed
+        what = kind.name.lower().replace("_", " ")
+        say(f"{principal} {wanted.name} {what} {name}: {'yes' if found.allowed else 'no'}, {found.reason}")
+    if refused:
+        raise SystemExit(1)
+
+
+def _filters(given: _Given) -> list[AclFilter]:
+    pattern = _PATTERNS.get(given.pattern or "any")
+    match = given.pattern == "match"
+    if not given.resources:
+        return [AclFilter(pattern_type=pattern)]
+    return [
+        AclFilter(resource_type=kind, name=name, pattern_type=pattern, match=match) for kind, name in given.resources
+    ]
+
+
+def _exactly(entry: Acl) -> AclFilter:
+    return AclFilter(
+        resource_type=entry.resource_type,
+        name=entry.name,
+        pattern_type=entry.pattern_type,
+        principal=entry.principal,
+        operation=entry.operation,
+        permission=entry.permission,
+        host=entry.host,
+    )
+
+
+def _row(entry: Acl) -> Row:
+    return {
+        "resource": entry.resource_type.name.lower(),
+        "name": entry.name,
+        "pattern": entry.pattern_type.name.lower(),
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": entry.operation.name,
+        "permission": entry.permission.name,
+    }

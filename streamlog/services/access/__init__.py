@@ -1,0 +1,9 @@
+"""Authentication and authorization of the calls of clients. Where no authorizer is set, none of it runs.
+
+gate            around every method: who calls, and a guard for the call; ends streams that lose their right
+authenticator   passwords: checked once, remembered for a while
+authorizer      decisions, remembered until the access control lists change
+guard           what one call may do
+method_rights   the table: which method needs which right
+visible         topics of a list that a caller may see
+"""

@@ -1,0 +1,144 @@
+"""Around every method of a node with an authorizer: who calls, what it may do, and until when.
+
+    certificate of a node                --> everything (methods between nodes: `streamlog.tls.callers`)
+    `authorization` metadata             --> User:NAME of the password (`authenticator`)
+    certificate of a client              --> the principal of its distinguished name
+    super user                           --> everything, while it exists
+    others                               --> the call gets a guard (`guard`), by the method's row (`method_rights`)
+
+A stream is registered while it is open. When the access control lists or the users change, each is looked at again: one
+whose user was deleted or has another password, or that lost a right which it has used, ends with the error that a new
+call would get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from streamlog.access.passwords import SaltedPassword
+from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
+from streamlog.api.errors import to_rpc
+from streamlog.errors import SaslAuthenticationError, Status, StreamlogError
+from streamlog.metadata.view import MetadataView
+from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
+from streamlog.services.access.authenticator import HEADER, Authenticator
+from streamlog.services.access.authorizer import Authorizer
+from streamlog.services.access.guard import Guard
+from streamlog.services.access.method_rights import METHOD_RIGHTS, MethodRight
+from streamlog.tls.identity import node_of
+
+
+class _Caller(Struct, frozen=True):
+    principal: str
+    user: str | None = None  # logged in with a password
+    password: SaltedPassword | None = None  # of the user, when the call began
+    may_all: bool = False
+
+
+class _OpenStream:
+    __slots__ = ("caller", "guard", "reason", "task")
+
+    def __init__(self, caller: _Caller, guard: Guard | None) -> None:
+        self.caller = caller
+        self.guard = guard
+        self.reason: StreamlogError | None = None  # why it was ended
+        self.task = asyncio.current_task()
+
+    def end(self, reason: StreamlogError) -> None:
+        if self.reason is None and self.task is not None:
+            self.reason = reason
+            self.task.cancel()
+
+
+class Gate:
+    def __init__(
+        self, view: MetadataView, authorizer: Authorizer, authenticator: Authenticator, rules: Sequence[MappingRule]
+    ) -> None:
+        """`rules`: ssl.principal.mapping.rules."""
+        self._view = view
+        self._authorizer = authorizer
+        self._authenticator = authenticator
+        self._rules = rules
+        self._open: dict[_OpenStream, None] = {}
+        authorizer.on_change(self._on_change)
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._open)
+
+    def unary(self, method: str, handler: UnaryHandler) -> UnaryHandler:
+        row = METHOD_RIGHTS.get(method)
+
+        async def handle(request: bytes, info: CallInfo) -> bytes:
+            caller = await self._caller(info)
+            guard = self._guard(caller, info, row, remembers=False)
+            return await handler(request, info if guard is None else replace(info, guard=guard))
+
+        return handle
+
+    def stream(self, method: str, handler: StreamHandler) -> StreamHandler:
+        row = METHOD_RIGHTS.get(method)
+
+        async def handle(stream: Stream, info: CallInfo) -> None:
+            caller = await self._caller(info)
+            guard = self._guard(caller, info, row, remembers=True)
+            if guard is None and caller.user is None:
+                await handler(stream, info)
+                return
+            own = _OpenStream(caller, guard)
+            self._open[own] = None
+            try:
+                await handler(stream, replace(info, guard=guard))
+            except asyncio.CancelledError:
+                if own.reason is None:
+                    raise
+                if own.task is not None:
+                    own.task.uncancel()
+                raise to_rpc(own.reason) from None
+            finally:
+                del self._open[own]
+
+        return handle
+
+    async def _caller(self, info: CallInfo) -> _Caller:
+        """RpcError."""
+        if info.identity is not None and node_of(info.names) is not None:
+            return _Caller("node", may_all=True)
+        header = info.metadata.get(HEADER)
+        if header is None:
+            principal = ANONYMOUS if info.identity is None else principal_of(info.identity, self._rules)
+            return _Caller(principal, may_all=self._authorizer.is_super(principal))
+        user = self._authenticator.known(header)
+        if user is None:
+            try:
+                user = await self._authenticator.login(header, _host(info.peer))
+            except StreamlogError as error:
+                raise to_rpc(error) from None
+        principal = f"User:{user}"
+        password = self._authenticator.password_of(user)
+        return _Caller(principal, user, password, self._authorizer.is_super(principal))
+
+    def _guard(self, caller: _Caller, info: CallInfo, row: MethodRight | None, *, remembers: bool) -> Guard | None:
+        """None: everything is allowed. RpcError for a method without a row."""
+        if caller.may_all:
+            return None
+        if row is None:
+            raise RpcError(Status.PERMISSION_DENIED, f"{caller.principal} may not call {info.method.lstrip('/')}")
+        return Guard(self._authorizer, self._view, caller.principal, _host(info.peer), row, remembers=remembers)
+
+    def _on_change(self) -> None:
+        for one in list(self._open):
+            caller = one.caller
+            if caller.user is not None and self._authenticator.password_of(caller.user) != caller.password:
+                one.end(SaslAuthenticationError(f"user {caller.user} was deleted, or has another password"))
+            elif one.guard is not None and (reason := one.guard.changed()) is not None:
+                one.end(reason)
+
+
+def _host(peer: str) -> str:
+    """The address of `host:port`, `[ipv6]:port`."""
+    return peer.rpartition(":")[0].strip("[]")

@@ -1,0 +1,130 @@
+"""What one call may do: the `CallGuard` of its CallInfo.
+
+The guard of a stream remembers what it was asked for, so that the stream can be ended when an answer changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from streamlog.access.acl import CLUSTER_NAME, AclOperation, AclResourceType
+from streamlog.errors import (
+    ClusterAuthorizationError,
+    GroupAuthorizationError,
+    StreamlogError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+)
+from streamlog.metadata.view import MetadataView
+from streamlog.model import TopicId
+from streamlog.services.access.authorizer import Authorizer
+
+_TOPIC: Final = AclResourceType.TOPIC
+_ERRORS: Final = {
+    AclResourceType.TOPIC: (TopicAuthorizationError, "topic"),
+    AclResourceType.GROUP: (GroupAuthorizationError, "group"),
+    AclResourceType.TRANSACTIONAL_ID: (TransactionalIdAuthorizationError, "transactional id"),
+    AclResourceType.CLUSTER: (ClusterAuthorizationError, "cluster"),
+}
+
+
+class Guard:
+    """`row`: of `method_rights`, what the method needs."""
+
+    __slots__ = ("_asked", "_authorizer", "_host", "_row", "_view", "principal")
+
+    def __init__(
+        self, authorizer: Authorizer, view: MetadataView, principal: str, host: str, row: Any, *, remembers: bool
+    ) -> None:
+        self._authorizer = authorizer
+        self._view = view
+        self.principal = principal
+        self._host = host
+        self._row = row
+        self._asked: dict[tuple[AclOperation, AclResourceType, str], bool] | None = {} if remembers else None
+
+    # -- as CallGuard
+
+    def admit(self, request: Any) -> None:
+        """Before the handler gets a message. StreamlogError."""
+        if self._row.admit is not None:
+            self._row.admit(self, request)
+
+    def reveal(self, response: Any) -> None:
+        """Removes from a response what the caller may not see."""
+        if self._row.reveal is not None:
+            self._row.reveal(self, response)
+
+    def topic_refusal(self, operation: str, topic: str, topic_id: bytes | None = None) -> StreamlogError | None:
+        """None: it may. Without a name, the topic of this id."""
+        if not topic:
+            found = self._view.image.topics.get(TopicId(topic_id or b""))
+            if found is None:
+                return None  # the handler refuses it as unknown
+            wanted = AclOperation[operation]
+            if self.may(wanted, _TOPIC, found.name):
+                return None
+            return TopicAuthorizationError(
+                f"{self.principal} may not {wanted.name} the topic of this id; an administrator can allow it with "
+                "streamlogctl acl add",
+                field="topic_id",
+            )
+        return self.refusal(AclOperation[operation], _TOPIC, topic)
+
+    def creation_refusal(self, topic: str) -> StreamlogError | None:
+        """CREATE on the cluster or on the topic."""
+        if self.may(AclOperation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME):
+            return None
+        return self.refusal(AclOperation.CREATE, _TOPIC, topic)
+
+    def may_list(self, kind: str, name: str) -> bool:
+        """DESCRIBE on it; groups also with DESCRIBE on the cluster."""
+        if kind == "GROUP" and self.may(AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
+            return True
+        return self.may(AclOperation.DESCRIBE, AclResourceType[kind], name)
+
+    # -- for the table
+
+    def may(self, operation: AclOperation, kind: AclResourceType, name: str) -> bool:
+        answer = self._authorizer.may(self.principal, self._host, operation, kind, name)
+        if self._asked is not None:
+            self._asked[operation, kind, name] = answer
+        return answer
+
+    def may_for_any(self, operation: AclOperation, kind: AclResourceType) -> bool:
+        return self._authorizer.may_for_any(self.principal, self._host, operation, kind)
+
+    def may_for_all(self, operation: AclOperation, kind: AclResourceType) -> bool:
+        return self._authorizer.may_for_all(self.principal, self._host, operation, kind)
+
+    def refusal(self, operation: AclOperation, kind: AclResourceType, name: str) -> StreamlogError | None:
+        if self.may(operation, kind, name):
+            return None
+        error, noun = _ERRORS[kind]
+        what = noun if kind is AclResourceType.CLUSTER else f"{noun} {name!r}"
+        return error(
+            f"{self.principal} may not {operation.name} {what}; an administrator can allow it with streamlogctl acl "
+            "add",
+            field=noun.replace(" ", "_"),
+        )
+
+    def require(self, operation: AclOperation, kind: AclResourceType, *names: str) -> None:
+        for name in names:
+            error = self.refusal(operation, kind, name)
+            if error is not None:
+                raise error
+
+    def require_cluster(self, operation: AclOperation) -> None:
+        self.require(operation, AclResourceType.CLUSTER, CLUSTER_NAME)
+
+    # -- for the gate
+
+    def changed(self) -> StreamlogError | None:
+        """After a change of the lists: why the stream must end; None: it goes on."""
+        for (operation, kind, name), before in list((self._asked or {}).items()):
+            refusal = self.refusal(operation, kind, name)
+            if refusal is not None and before:
+                return refusal
+            if refusal is None and not before and self._row.ends_on_grant:
+                return TopicAuthorizationError("the caller's rights have changed: call again", field="topic")
+        return None

@@ -1,0 +1,105 @@
+"""Access control lists and users: changes by the active controller, lists from this node's image."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final, Protocol
+
+from streamlog.access.acl import AclOperation, AclResourceType
+from streamlog.access.acl_rules import AccessDecision
+from streamlog.api.convert import access as convert
+from streamlog.api.convert.fields import text
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.api.service import Call
+from streamlog.errors import InvalidRequestError
+from streamlog.metadata.access.user_changes import AlterUser, CreateUser, DeleteUser
+from streamlog.metadata.view import MetadataView
+from streamlog.services.admin.controller_commands import ControllerDispatch
+
+PAGE_ENTRIES: Final = 1_000
+_LOOPBACK: Final = "127.0.0.1"
+_TEXT_MAX: Final = 1_024
+
+
+class AccessTest(Protocol):
+    """What this node would decide, and why."""
+
+    def explain(
+        self, principal: str, host: str, operation: AclOperation, kind: AclResourceType, name: str
+    ) -> AccessDecision: ...
+
+
+class AccessCommands:
+    def __init__(self, dispatch: ControllerDispatch, view: MetadataView, access: AccessTest) -> None:
+        self._decide = dispatch.decide
+        self._view = view
+        self._access = access
+
+    async def create_acls(self, request: pb.CreateAclsRequest, call: Call) -> pb.CreateAclsResponse:
+        command = convert.create_acls(request)
+        response = pb.CreateAclsResponse()
+        return await self._decide("CreateAcls", command, request, pb.CreateAclsResponse, lambda _: response, call)
+
+    async def delete_acls(self, request: pb.DeleteAclsRequest, call: Call) -> pb.DeleteAclsResponse:
+        command = convert.delete_acls(request)
+        return await self._decide(
+            "DeleteAcls",
+            command,
+            request,
+            pb.DeleteAclsResponse,
+            lambda removed: pb.DeleteAclsResponse(acls=convert.acl_messages(removed)),
+            call,
+        )
+
+    async def describe_acls(self, request: pb.DescribeAclsRequest, call: Call) -> pb.DescribeAclsResponse:
+        """A page token is the number of matching entries before the page."""
+        wanted = convert.acl_filter(request.filter)
+        start = _start(request.page_token)
+        matching = (acl for acl in self._view.image.acls if wanted.matches(acl))
+        page = list(islice(matching, start, start + PAGE_ENTRIES + 1))
+        more = len(page) > PAGE_ENTRIES
+        return pb.DescribeAclsResponse(
+            acls=convert.acl_messages(page[:PAGE_ENTRIES]), next_page_token=str(start + PAGE_ENTRIES) if more else ""
+        )
+
+    async def test_access(self, request: pb.TestAccessRequest, call: Call) -> pb.TestAccessResponse:
+        decision = self._access.explain(
+            text(request.principal, "principal", length_max=_TEXT_MAX),
+            text(request.host, "host", length_max=_TEXT_MAX) or _LOOPBACK,
+            convert.operation(request.operation),
+            convert.resource_type(request.resource_type),
+            text(request.resource_name, "resource_name", length_max=_TEXT_MAX),
+        )
+        response = pb.TestAccessResponse(allowed=decision.allowed, reason=decision.reason)
+        if decision.acl is not None:
+            response.acl.CopyFrom(convert.acl_message(decision.acl))
+        return response
+
+    async def create_user(self, request: pb.CreateUserRequest, call: Call) -> pb.CreateUserResponse:
+        command = CreateUser(name=request.name, password=convert.password_of(request.password))
+        response = pb.CreateUserResponse()
+        return await self._decide("CreateUser", command, request, pb.CreateUserResponse, lambda _: response, call)
+
+    async def alter_user(self, request: pb.AlterUserRequest, call: Call) -> pb.AlterUserResponse:
+        command = AlterUser(name=request.name, password=convert.password_of(request.password))
+        response = pb.AlterUserResponse()
+        return await self._decide("AlterUser", command, request, pb.AlterUserResponse, lambda _: response, call)
+
+    async def delete_user(self, request: pb.DeleteUserRequest, call: Call) -> pb.DeleteUserResponse:
+        response = pb.DeleteUserResponse()
+        command = DeleteUser(name=request.name)
+        return await self._decide("DeleteUser", command, request, pb.DeleteUserResponse, lambda _: response, call)
+
+    async def list_users(self, request: pb.ListUsersRequest, call: Call) -> pb.ListUsersResponse:
+        return pb.ListUsersResponse(names=list(self._view.image.users))
+
+
+def _start(token: str) -> int:
+    if not token:
+        return 0
+    if len(token) > 9 or not (token.isascii() and token.isdecimal()):
+        raise InvalidRequestError(
+            "page_token is invalid: pass next_page_token of the previous response unchanged, or leave it empty",
+            field="page_token",
+        )
+    return int(token)

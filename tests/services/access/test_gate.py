@@ -1,0 +1,244 @@
+"""The gate around a node's methods: who is let in, what calls may do, and streams that lose their right."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType
+from streamlog.access.passwords import SaltedPassword
+from streamlog.access.principals import parse_mapping_rules
+from streamlog.api.errors import from_rpc
+from streamlog.api.pb import groups_pb2
+from streamlog.errors import (
+    GroupAuthorizationError,
+    SaslAuthenticationError,
+    Status,
+    StreamlogError,
+    TopicAuthorizationError,
+)
+from streamlog.metadata.convert import encode_batch
+from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.metadata.records import (
+    AclRecord,
+    MetadataRecord,
+    MetadataVersionRecord,
+    RemoveAclRecord,
+    RemoveUserRecord,
+    UserRecord,
+)
+from streamlog.metadata.view import MetadataView
+from streamlog.model import RaftIndex
+from streamlog.node.served_methods import streaming_methods, unary_methods
+from streamlog.ports import CallInfo, RpcError, Stream
+from streamlog.ports.system import SystemClock, ThreadWorkers
+from streamlog.services.access import authenticator as authenticator_module
+from streamlog.services.access.authenticator import Authenticator
+from streamlog.services.access.authorizer import Authorizer
+from streamlog.services.access.gate import Gate
+from streamlog.services.access.method_rights import METHOD_RIGHTS
+from streamlog.tls.callers import INTERNAL_PREFIX
+from streamlog.tls.identity import node_uri
+
+FETCH, HEARTBEAT = "/streamlog.v1.Batches/FetchStream", "/streamlog.v1.Groups/GroupHeartbeat"
+ALICE = SaltedPassword(salt=b"s" * 16, hash=b"h" * 32)
+PASSWORDS = {"right": ALICE}
+
+
+class Setup:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
+        self.view = MetadataView()
+        self.index = 0
+        self.checked = 0
+        monkeypatch.setattr(authenticator_module, "is_password", self._is_password)
+        self.authorizer = Authorizer(self.view, enabled=True, **how)
+        self.workers = ThreadWorkers()
+        self.passwords = Authenticator(self.view, SystemClock(), random.Random(1), self.workers)
+        rules = parse_mapping_rules("RULE:CN=(.*)/$1/")
+        self.gate = Gate(self.view, self.authorizer, self.passwords, rules)
+        self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
+
+    def _is_password(self, stored: SaltedPassword, password: str) -> bool:
+        self.checked += 1
+        return PASSWORDS.get(password) == stored
+
+    def apply(self, *records: MetadataRecord) -> None:
+        self.index += 1
+        self.view.machine.apply(RaftIndex(self.index), encode_batch(records))
+
+    async def call(self, info: CallInfo, work: Callable[[CallInfo], None] = lambda _: None) -> None:
+        async def handler(request: bytes, info: CallInfo) -> bytes:
+            work(info)
+            return b""
+
+        await self.gate.unary(info.method, handler)(b"", info)
+
+    async def refusal(self, info: CallInfo, work: Callable[[CallInfo], None] = lambda _: None) -> StreamlogError:
+        with pytest.raises((RpcError, StreamlogError)) as caught:
+            await self.call(info, work)
+        error = caught.value
+        found = from_rpc(error) if isinstance(error, RpcError) else error
+        assert isinstance(found, StreamlogError)
+        return found
+
+
+@pytest.fixture
+def setup(monkeypatch: pytest.MonkeyPatch) -> Setup:
+    return Setup(monkeypatch)
+
+
+def info(
+    who: str = "CN=alice", *, password: str | None = None, method: str = HEARTBEAT, peer: str = "10.0.0.1:4"
+) -> CallInfo:
+    header = base64.b64encode(f"{who}:{password}".encode()).decode()
+    return CallInfo(
+        method=method,
+        peer=peer,
+        identity="CN=apps" if password is not None else who,
+        metadata={} if password is None else {"authorization": f"Basic {header}"},
+    )
+
+
+def acl(operation: AclOperation, name: str, kind: AclResourceType = AclResourceType.TOPIC, **how: Any) -> Acl:
+    return Acl(resource_type=kind, name=name, principal="User:alice", operation=operation, **how)
+
+
+def heartbeat(call: CallInfo) -> None:
+    assert call.guard is not None
+    request = groups_pb2.GroupHeartbeatRequest(group="g", subscription=groups_pb2.GroupSubscription(topics=["t"]))
+    call.guard.admit(request)
+
+
+def test_every_method_for_clients_has_a_row() -> None:
+    served = {name for name in (*unary_methods(), *streaming_methods()) if not name.startswith(INTERNAL_PREFIX)}
+    assert set(METHOD_RIGHTS) == served
+
+
+async def test_a_method_without_a_row_is_refused(setup: Setup) -> None:
+    with pytest.raises(RpcError) as caught:
+        await setup.call(info(method="/streamlog.v1.Batches/New"))
+    assert caught.value.status is Status.PERMISSION_DENIED
+
+
+async def test_nodes_and_super_users_may_do_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(monkeypatch, super_users=["User:root"])
+    seen: list[object] = []
+    await setup.call(info("CN=root"), lambda call: seen.append(call.guard))
+    await setup.call(replace(info("CN=x"), names=(node_uri(3),)), lambda call: seen.append(call.guard))
+    assert seen == [None, None]
+
+
+async def test_a_client_may_do_what_its_entries_say(setup: Setup) -> None:
+    assert isinstance(await setup.refusal(info(), heartbeat), GroupAuthorizationError)
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "g", AclResourceType.GROUP)))
+    refused = await setup.refusal(info(), heartbeat)
+    assert isinstance(refused, TopicAuthorizationError)
+    assert "User:alice may not DESCRIBE topic 't'" in refused.message
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    await setup.call(info(), heartbeat)
+    setup.apply(AclRecord(acl=acl(AclOperation.DESCRIBE, "t", permission=AclPermission.DENY, host="10.0.0.2")))
+    await setup.call(info(), heartbeat)
+    assert isinstance(await setup.refusal(info(peer="10.0.0.2:9"), heartbeat), TopicAuthorizationError)
+
+
+async def test_a_password_is_checked_once(setup: Setup) -> None:
+    setup.apply(UserRecord(name="alice", password=ALICE))
+    seen: list[str] = []
+    await asyncio.gather(
+        *(setup.call(info("alice", password="right"), lambda c: seen.append(str(c.guard))) for _ in range(5))
+    )
+    await setup.call(info("alice", password="right", peer="10.0.0.9:1"))
+    assert (setup.checked, len(seen)) == (1, 5)
+    setup.apply(UserRecord(name="alice", password=replace(ALICE, salt=b"t" * 16)))
+    assert isinstance(await setup.refusal(info("alice", password="right")), SaslAuthenticationError)
+    setup.apply(RemoveUserRecord(name="alice"))
+    assert isinstance(await setup.refusal(info("alice", password="right")), SaslAuthenticationError)
+
+
+async def test_guessing_is_slowed_down(setup: Setup) -> None:
+    setup.apply(UserRecord(name="alice", password=ALICE))
+    for _ in range(20):
+        assert isinstance(await setup.refusal(info("alice", password="wrong")), SaslAuthenticationError)
+    assert setup.checked < 10
+    assert "too many failed logins" in (await setup.refusal(info("alice", password="right"))).message
+
+
+@pytest.mark.parametrize("header", ["", "Basic", "Basic !", "Bearer x", "Basic " + "QQ" * 4_000, "Basic QUFB"])
+async def test_a_header_that_cannot_be_read(setup: Setup, header: str) -> None:
+    broken = replace(info(), metadata={"authorization": header})
+    assert isinstance(await setup.refusal(broken), SaslAuthenticationError)
+    assert setup.checked == 0
+
+
+class NoStream:
+    async def send(self, message: bytes) -> None: ...
+
+    async def recv(self) -> bytes | None:
+        return None
+
+    async def done_sending(self) -> None: ...
+
+
+async def open_stream(setup: Setup, call: CallInfo) -> asyncio.Task[None]:
+    """One that reads topic t, until it is ended."""
+    began = asyncio.Event()
+
+    async def handler(stream: Stream, own: CallInfo) -> None:
+        assert own.guard is not None
+        assert own.guard.topic_refusal("READ", "t") is None
+        began.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.Event().wait())
+
+    serve: Callable[[Stream, CallInfo], Awaitable[None]] = setup.gate.stream(call.method, handler)
+    task = asyncio.ensure_future(serve(NoStream(), call))
+    await began.wait()
+    return task
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (RemoveAclRecord(acl=acl(AclOperation.READ, "t")), TopicAuthorizationError),
+        (AclRecord(acl=acl(AclOperation.ALL, "t", permission=AclPermission.DENY)), TopicAuthorizationError),
+        (RemoveUserRecord(name="alice"), SaslAuthenticationError),
+        (UserRecord(name="alice", password=replace(ALICE, salt=b"t" * 16)), SaslAuthenticationError),
+    ],
+    ids=repr,
+)
+async def test_a_stream_ends_with_its_right(setup: Setup, change: MetadataRecord, error: type[StreamlogError]) -> None:
+    setup.apply(UserRecord(name="alice", password=ALICE), AclRecord(acl=acl(AclOperation.READ, "t")))
+    task = await open_stream(setup, info("alice", password="right", method=FETCH))
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "u")), UserRecord(name="bob", password=ALICE))
+    await asyncio.wait([task], timeout=0.01)
+    assert not task.done(), "other changes do not end it"
+    setup.apply(change)
+    with pytest.raises(RpcError) as caught:
+        await asyncio.wait_for(task, 5)
+    assert isinstance(from_rpc(caught.value), error)
+    assert setup.gate.open_streams == 0
+
+
+async def test_a_stream_that_its_client_cancels_is_forgotten(setup: Setup) -> None:
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    task = await open_stream(setup, info(method=FETCH))
+    assert setup.gate.open_streams == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert setup.gate.open_streams == 0
+
+
+def test_a_decision_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(monkeypatch)
+    setup.apply(*(AclRecord(acl=acl(AclOperation.READ, f"t{number}")) for number in range(1_000)))
+    asked = ("User:alice", "h", AclOperation.READ, AclResourceType.TOPIC, "t999")
+    assert setup.authorizer.may(*asked)
+    monkeypatch.setattr(setup.authorizer, "_rules", None)
+    assert setup.authorizer.may(*asked), "without the rules"
