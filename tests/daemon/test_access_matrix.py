@@ -1,0 +1,239 @@
+"""Every method for clients, called by everyone who should not and by one who may: a real node, exact statuses.
+
+The requests are made from the descriptors: every name in them is of something that the caller has no right to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+from click.testing import CliRunner
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclResourceType
+from streamlog.cli.main import main
+from streamlog.client import AsyncAdmin
+from streamlog.daemon.local_cluster import LocalCluster
+from streamlog.node.served_methods import CLIENT_FILES
+from streamlog.tls.authority import CA_CERTIFICATE, Authority
+
+pytestmark = pytest.mark.process
+
+WAIT_S: Final = 30.0
+NAME: Final = "not-mine"
+DEEP_MAX: Final = 6
+Status = grpc.StatusCode
+
+# Of a caller with no right at all. In the response: the partition or topic alone is refused, with its own error.
+OPEN: Final = frozenset(
+    {"Cluster/Describe", "Admin/ListTopics", "Admin/ListGroups", "Admin/ListTransactions", "Batches/WatchMetadata"}
+)
+IN_THE_RESPONSE: Final = frozenset(
+    {
+        "Admin/DescribeTopics",
+        "Batches/Metadata",
+        "Batches/Produce",
+        "Batches/ProduceStream",
+        "Batches/Fetch",
+        "Batches/FetchStream",
+        "Batches/ListOffsets",
+        "Batches/OffsetForLeaderEpoch",
+    }
+)
+ATTEMPTS: Final = 5
+BROKEN: Final = (Status.UNAVAILABLE, Status.INTERNAL)
+"""gRPC's client loses the status of a stream that is refused while it sends, and makes one of these of it."""
+LEFT_OUT: Final = ("page_token", "pattern", "validate_only", "host", "end_offset", "transactional_id")
+"""The transactional id: for messages that may have one, so that the partitions are looked at."""
+REFUSED_BY_TLS: Final = ("no certificate", "foreign authority")
+UNKNOWN: Final = ("wrong password", "deleted user")
+
+
+def methods() -> Iterator[MethodDescriptor]:
+    for file in CLIENT_FILES:
+        for service in file.services_by_name.values():
+            yield from service.methods
+
+
+def short(method: MethodDescriptor) -> str:
+    return f"{method.containing_service.name}/{method.name}"
+
+
+def filled(descriptor: Any, depth: int = 0) -> Message:
+    """Every text is NAME, every list has one entry, of each oneof the first field is set."""
+    message = GetMessageClass(descriptor)()
+    chosen: set[str] = set()
+    for field in descriptor.fields:
+        one_of = field.containing_oneof
+        if one_of is not None and len(one_of.fields) > 1:
+            if one_of.name in chosen:
+                continue
+            chosen.add(one_of.name)
+        if field.name in LEFT_OUT or (field.type == FieldDescriptor.TYPE_BYTES and field.name != "batches"):
+            continue
+        if field.type == FieldDescriptor.TYPE_MESSAGE and (
+            depth > DEEP_MAX or field.message_type.GetOptions().map_entry
+        ):
+            continue
+        _fill(message, field, depth)
+    return message
+
+
+def request_of(method: MethodDescriptor) -> bytes:
+    message: Any = filled(method.input_type)
+    if "transactional_id" in method.input_type.fields_by_name and short(method) not in IN_THE_RESPONSE:
+        message.transactional_id = NAME
+    return bytes(message.SerializeToString())
+
+
+def _fill(message: Message, field: Any, depth: int) -> None:
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        inner = filled(field.message_type, depth + 1)
+        if field.is_repeated:
+            getattr(message, field.name).append(inner)
+        else:
+            getattr(message, field.name).CopyFrom(inner)
+        return
+    value: Any = 1
+    if field.type == FieldDescriptor.TYPE_STRING:
+        value = "User:x" if field.name == "principal" else NAME
+    elif field.type == FieldDescriptor.TYPE_BYTES:
+        value = b"x"
+    elif field.type == FieldDescriptor.TYPE_ENUM:
+        value = next(one.number for one in field.enum_type.values if one.number)
+    elif field.type == FieldDescriptor.TYPE_BOOL:
+        value = False
+    if field.is_repeated:
+        getattr(message, field.name).append(value)
+    elif field.type != FieldDescriptor.TYPE_BOOL:
+        setattr(message, field.name, value)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("matrix") / "cluster"
+    command = ["local", "start", "--dir", str(directory), "--port", "0", "--nodes", "1", "--secure"]
+    started = CliRunner().invoke(main, command)
+    assert started.exit_code == 0, started.output
+    running = LocalCluster(directory)
+    yield running
+    for node in running.nodes:
+        running.kill(node)
+
+
+class Caller:
+    """With these credentials."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials, login: str | None = None) -> None:
+        self.channel: Any = grpc.aio.secure_channel(
+            address, credentials, options=[("grpc.use_local_subchannel_pool", 1)]
+        )
+        header = None if login is None else "Basic " + base64.b64encode(login.encode()).decode()
+        self.metadata = None if header is None else (("authorization", header),)
+
+    async def call(self, method: MethodDescriptor, request: bytes) -> tuple[grpc.StatusCode, bytes]:
+        """The status, and the first response. A stream that answers nothing while it is open is OK."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        try:
+            async with asyncio.timeout(WAIT_S):
+                if not (method.client_streaming or method.server_streaming):
+                    return Status.OK, await self.channel.unary_unary(path)(request, metadata=self.metadata)
+                stream = self.channel.stream_stream(path)(iter([request]), metadata=self.metadata)
+                try:
+                    response = await stream.read()
+                    return (Status.OK, response) if isinstance(response, bytes) else (await stream.code(), b"")
+                finally:
+                    stream.cancel()
+        except grpc.aio.AioRpcError as error:
+            return error.code(), b""
+
+
+def credentials(cluster: LocalCluster, name: str | None, roots: bytes | None = None) -> grpc.ChannelCredentials:
+    certs = cluster.directory / "certs"
+    key = None if name is None else (certs / f"{name}.pem").read_bytes()
+    return grpc.ssl_channel_credentials(roots or (certs / CA_CERTIFICATE).read_bytes(), key, key)
+
+
+async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> dict[str, Caller]:
+    address = cluster.nodes[0].address
+    authority = Authority.load(cluster.directory / "certs")
+    authority.add_client("apps")
+    authority.add_node(7, ["localhost"])
+    right, without, deleted = [await admin.create_user(name) for name in ("right", "without", "deleted")]
+    await admin.create_acls(
+        Acl(
+            resource_type=kind,
+            name="*" if kind is not AclResourceType.CLUSTER else CLUSTER_NAME,
+            principal="User:right",
+            operation=AclOperation.ALL,
+        )
+        for kind in AclResourceType
+    )
+    apps = credentials(cluster, "apps")
+    found = {
+        "right user": Caller(address, apps, f"right:{right}"),
+        "user without right": Caller(address, apps, f"without:{without}"),
+        "deleted user": Caller(address, apps, f"deleted:{deleted}"),
+        "client certificate": Caller(address, apps),
+        "another node": Caller(address, credentials(cluster, "node-7")),
+        "wrong password": Caller(address, apps, "right:wrong password"),
+        "no certificate": Caller(address, credentials(cluster, None)),
+        "foreign authority": Caller(
+            address,
+            grpc.ssl_channel_credentials((cluster.directory / "certs" / CA_CERTIFICATE).read_bytes(), foreign, foreign),
+        ),
+    }
+    describe = next(method for method in methods() if short(method) == "Cluster/Describe")
+    for name in ("right user", "user without right", "deleted user"):
+        assert (await found[name].call(describe, b""))[0] is Status.OK, name
+    await admin.delete_user("deleted")
+    return found
+
+
+def expected(who: str, method: MethodDescriptor, status: grpc.StatusCode, response: bytes) -> bool:
+    if who in REFUSED_BY_TLS:
+        return status is Status.UNAVAILABLE
+    if who in UNKNOWN:
+        return status is Status.UNAUTHENTICATED
+    if who in ("right user", "another node"):
+        return status not in (Status.PERMISSION_DENIED, Status.UNAUTHENTICATED, Status.INTERNAL, Status.UNKNOWN)
+    if short(method) in OPEN:
+        return status is Status.OK
+    if short(method) in IN_THE_RESPONSE:
+        return status is Status.OK and b"TOPIC_AUTHORIZATION_FAILED" in response
+    return status is Status.PERMISSION_DENIED
+
+
+def test_every_method_for_every_caller(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
+    foreign = Authority.create(tmp_path_factory.mktemp("foreign")).add_client("stranger").read_bytes()
+    wrong = asyncio.run(_wrong(cluster, foreign))
+    assert not wrong, "\n".join(wrong)
+
+
+async def _wrong(cluster: LocalCluster, foreign: bytes) -> list[str]:
+    found = []
+    async with AsyncAdmin({**cluster.client_settings, "bootstrap.servers": cluster.nodes[0].address}) as admin:
+        everyone = await callers(cluster, admin, foreign)
+        for who, caller in everyone.items():
+            for method in methods():
+                # One that may gets an empty request, which changes nothing.
+                may = who in ("right user", "another node")
+                request = b"" if may else request_of(method)
+                for _ in range(ATTEMPTS):
+                    status, response = await caller.call(method, request)
+                    if who in REFUSED_BY_TLS or status not in BROKEN:
+                        break
+                if not expected(who, method, status, response):
+                    found.append(f"{who}, {short(method)}: {status.name} {response[:200]!r}")
+            await caller.channel.close()
+        assert await admin.list_users() == ("right", "without"), "nothing was changed"
+        assert not [topic for topic in await admin.list_topics() if topic.name == NAME]
+    return found
