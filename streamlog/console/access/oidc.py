@@ -24,12 +24,12 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from streamlog.access.throttle import network_of
 from streamlog.console.access.caller import User
 from streamlog.console.access.control import LoginRefused
 from streamlog.console.access.gate import LOGIN, address_of, is_secure
 from streamlog.console.access.roles import Role
 from streamlog.console.access.settings import OidcSettings
-from streamlog.console.access.throttle import network_of
 from streamlog.printable import escaped
 from streamlog.regular_file import read_regular
 

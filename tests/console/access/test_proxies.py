@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
 pytest.importorskip("argon2", reason="streamlog[console] is not installed")
 
-from streamlog.console.access.throttle import FREE
+from streamlog.access.throttle import FREE
 from tests.console.access.running import PASSWORD, Answer, RunningConsole, user
 
 pytestmark = [pytest.mark.process]
