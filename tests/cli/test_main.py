@@ -15,7 +15,7 @@ from streamlog.cli.main import main
 from streamlog.model import Offset
 from streamlog.records import BatchFields, encode_batch
 from tests.cli.conftest import Dump
-from tests.cli.logs import one, write_log
+from tests.cli.dump.logs import one, write_log
 
 USAGE = 2
 

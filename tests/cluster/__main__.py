@@ -20,9 +20,9 @@ from pathlib import Path
 
 from streamlog.sim.faults import Fault
 from streamlog.sim.shrink import shrink
+from tests.cluster.campaigns.campaign import run_campaign, summary
 
 from . import mutants, story
-from .campaign import run_campaign, summary
 from .plan import make_plan
 from .run import Report, simulate, with_faults
 

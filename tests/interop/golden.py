@@ -2,7 +2,7 @@
 
     python -m tests.interop.golden      (needs Java and Maven)
 
-`tests/cli/kafka-4.2.0/` then holds partitions as the broker has left them after a clean stop, and `dump.txt`:
+`tests/cli/dump/kafka-4.2.0/` then holds partitions as the broker has left them after a clean stop, and `dump.txt`:
 Kafka's own DumpLogSegments on them, in the classic form (`kafka_lines`). Times, producer ids and members differ from
 run to run, so files and `dump.txt` are always made together.
 """
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.cli.kafka_files import OFFSETS, SUFFIXES, TARGET, dumped_files, offsets_files
+from tests.cli.dump.kafka_files import OFFSETS, SUFFIXES, TARGET, dumped_files, offsets_files
 
 from . import workload
 from .kafka_lines import as_classic, lines

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.legacy_logs import every_kind
-from tests.cli.logs import write_log
+from tests.cli.dump.legacy_logs import every_kind
+from tests.cli.dump.logs import write_log
 from tests.interop.dumps import files, our_dump
 
 from .kafka_lines import as_classic, lines

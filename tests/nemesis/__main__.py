@@ -21,10 +21,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from . import report, sandbox
-from .findings import Findings
-from .machine import Needs, Tools, lacking
-from .plan import LASTS_S, Event, Kind, draw_plan
+from tests.nemesis.faults import sandbox
+from tests.nemesis.faults.machine import Needs, Tools, lacking
+from tests.nemesis.faults.plan import LASTS_S, Event, Kind, draw_plan
+from tests.nemesis.results import report
+from tests.nemesis.results.findings import Findings
+
 from .round import Result, Round, Settings
 
 ROUND_S: Final = 180.0

@@ -19,11 +19,10 @@ from typing import Final
 
 from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.node.quorum_member import DIRECTORY
-
-from .disks import Disk
-from .machine import Needs, Tools
-from .shim import Shim
-from .switch import Network, address
+from tests.nemesis.faults.disks import Disk
+from tests.nemesis.faults.machine import Needs, Tools
+from tests.nemesis.faults.shim import Shim
+from tests.nemesis.faults.switch import Network, address
 
 STOP_S: Final = 60.0
 PORT: Final = 9092

@@ -18,10 +18,10 @@ from streamlog.client import AsyncAdmin
 from streamlog.errors import StreamlogError
 from streamlog.groups.placement import OFFSETS_TOPIC, partition_of
 from streamlog.model import LeaderEpoch, TopicPartition
+from tests.nemesis.clients.workload import GROUP, PLAIN, TOPICS
+from tests.nemesis.faults.plan import CONTROLLER, COORDINATOR, FOLLOWER, LEADER
 
 from .nodes import Node, Nodes
-from .plan import CONTROLLER, COORDINATOR, FOLLOWER, LEADER
-from .workload import GROUP, PLAIN, TOPICS
 
 LOOK_S: Final = 0.5
 RESTART_S: Final = 1.0

@@ -27,18 +27,18 @@ from streamlog.sim.history import OperationHistory, Outcome
 from tests.cluster.checking.checks import PRODUCE, Evidence, replicas_are_identical, violations
 from tests.cluster.checking.replicas import Replica
 from tests.cluster.groups.group_eyes import looking
+from tests.nemesis.clients.administration import Administration
+from tests.nemesis.clients.flow import Flow
+from tests.nemesis.clients.membership import restores_votes, two_leaders
+from tests.nemesis.clients.workload import DERIVED, KEYED, MEASURED, TOPICS, Workload
+from tests.nemesis.faults.machine import Needs, Tools
+from tests.nemesis.faults.plan import Event
+from tests.nemesis.faults.striker import GIVE_UP_S, LIVE_S, Came, Striker, Struck
+from tests.nemesis.results import evidence
+from tests.nemesis.results.findings import ErrorsLogged, Findings
 
-from . import evidence
-from .administration import Administration
-from .findings import ErrorsLogged, Findings
-from .flow import Flow
-from .machine import Needs, Tools
-from .membership import restores_votes, two_leaders
 from .nodes import Nodes
 from .observer import Observer, Seen
-from .plan import Event
-from .striker import GIVE_UP_S, LIVE_S, Came, Striker, Struck
-from .workload import DERIVED, KEYED, MEASURED, TOPICS, Workload
 
 START_S: Final = 90.0
 QUIET_S: Final = 60.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nemesis.machine import Needs, lacking
+from tests.nemesis.faults.machine import Needs, lacking
 
 pytestmark = [pytest.mark.process, pytest.mark.rounds]
 WITHIN_S = 540

@@ -33,7 +33,7 @@ from streamlog.records.checks.record_check import check_records
 from streamlog.records.header import PREFIX_SIZE
 from tests.records.strategies import NOW_MS, strings
 
-REAL_KAFKA = Path(__file__).parent.parent / "cli" / "kafka-4.2.0"
+REAL_KAFKA = Path(__file__).parent.parent / "cli" / "dump" / "kafka-4.2.0"
 
 # Of the first requirements: one record a batch, key group_demo, values {"id":0}, {"id":1} ...
 POSITIONS = [0, 86, 172, 258, 344, 430]

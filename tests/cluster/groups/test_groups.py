@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..seeds import stats_of
+from tests.cluster.campaigns.seeds import stats_of
+
 from .group_mutants import MUTANTS
 from .group_plan import Event
 from .group_run import simulate_groups

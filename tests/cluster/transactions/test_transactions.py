@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster.campaigns.seeds import stats_of
 from tests.support.transaction_bench import Bench, check_that_no_marker_comes_before_its_decision_is_replicated
 
-from ..seeds import stats_of
 from .transaction_ledger import Ledger, Outcome
 from .transaction_mutants import MUTANTS
 from .transaction_plan import Event

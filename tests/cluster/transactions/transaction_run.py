@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from ..command import Simulated, main
+from tests.cluster.campaigns.command import Simulated, main
+
 from ..run import Report, run_one
 from .transaction_mutants import MUTANTS
 from .transaction_plan import TransactionsPlan, make_transactions_plan

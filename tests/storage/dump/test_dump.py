@@ -10,7 +10,7 @@ from streamlog.ports import File
 from streamlog.records import BatchFields, Codec, encode_batch
 from streamlog.sim.machine import Machine
 from streamlog.storage.dump import Damage, Item, LogRecord, read
-from tests.cli.kafka_files import TARGET, dumped_files
+from tests.cli.dump.kafka_files import TARGET, dumped_files
 
 PATH = "/00000000000000000000.log"
 RECORDS_A_BATCH = 3

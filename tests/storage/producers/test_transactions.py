@@ -21,7 +21,7 @@ from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.sim.machine import Machine
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.transaction_index import ENTRY_SIZE, AbortedTransaction, TransactionIndex
-from tests.cli.kafka_files import TARGET
+from tests.cli.dump.kafka_files import TARGET
 from tests.storage.batches import batch
 from tests.storage.rig import Rig
 

@@ -15,7 +15,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from .nodes import Node, Nodes
+from tests.nemesis.nodes import Node, Nodes
+
 from .plan import MAY_STOP, WHOLE, Event, Fault, Kind
 from .switch import CLIENTS
 

@@ -14,8 +14,8 @@ from click.testing import Result
 from streamlog.model import Offset
 from streamlog.records import BatchFields, Codec, encode_batch
 from tests.cli.conftest import Dump
-from tests.cli.kafka_files import TARGET
-from tests.cli.logs import LOG, START_MS, one, write_log
+from tests.cli.dump.kafka_files import TARGET
+from tests.cli.dump.logs import LOG, START_MS, one, write_log
 
 SIZE = 86  # of each batch of `one`
 

@@ -21,9 +21,8 @@ from streamlog.ports.system import SystemClock
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log_config import LogConfig
 from tests.cluster.checking.replicas import Replica, read_replica
-
-from .nodes import Node
-from .workload import TOPICS
+from tests.nemesis.clients.workload import TOPICS
+from tests.nemesis.nodes import Node
 
 SAME_S: Final = 10.0
 """Until all replicas of a partition say the same."""

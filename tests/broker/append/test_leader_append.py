@@ -31,7 +31,7 @@ from tests.broker.rig import (
     append_to,
     values_in,
 )
-from tests.cli.legacy_logs import CODECS, RECORDS, messages
+from tests.cli.dump.legacy_logs import CODECS, RECORDS, messages
 from tests.storage.batches import batch
 
 

@@ -22,7 +22,7 @@ from streamlog.cli.records.output_format import OutputFormat
 from streamlog.model import Offset
 from streamlog.monitor import HealthFinding, Severity
 from streamlog.records import BatchFields, TimestampType, encode_batch
-from tests.cli.logs import START_MS, write_log
+from tests.cli.dump.logs import START_MS, write_log
 
 HOSTILE = "\x1b[2Jx\n2026 ERROR forged\x9b\u202e"
 CREATE = TimestampType.CREATE_TIME

@@ -6,7 +6,7 @@ from typing import Final
 
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from tests.cli.logs import START_MS
+from tests.cli.dump.logs import START_MS
 
 CODECS: Final = {"none": 0, "gzip": 1, "lz4": 3}
 RECORDS: Final = (

@@ -8,13 +8,13 @@ from collections import Counter
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.sim.history import OperationHistory
 from tests.cluster.checking.checks import PRODUCE
-from tests.nemesis.findings import Findings
-from tests.nemesis.machine import Needs
+from tests.nemesis.faults.machine import Needs
+from tests.nemesis.faults.plan import Event, Fault, Kind
+from tests.nemesis.faults.striker import Came, Struck
 from tests.nemesis.observer import Seen
-from tests.nemesis.plan import Event, Fault, Kind
-from tests.nemesis.report import Run, page, summary
+from tests.nemesis.results.findings import Findings
+from tests.nemesis.results.report import Run, page, summary
 from tests.nemesis.round import Result
-from tests.nemesis.striker import Came, Struck
 
 PARTITION = TopicPartition("plain", PartitionId(0))
 

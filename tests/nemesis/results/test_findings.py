@@ -7,9 +7,9 @@ from pathlib import Path
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from tests.cluster.checking.checks import SHOWN_MAX
 from tests.cluster.checking.replicas import Replica, StoredBatch
-from tests.nemesis.evidence import LOG_LINES_MAX_PER_S, bad_lines, expired, gaps
-from tests.nemesis.findings import Findings
 from tests.nemesis.nodes import Node
+from tests.nemesis.results.evidence import LOG_LINES_MAX_PER_S, bad_lines, expired, gaps
+from tests.nemesis.results.findings import Findings
 
 
 def test_a_finding_is_reported_once() -> None:

@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from msgspec import Struct
 
-from .mutants import Mutant
-from .run import Report
+from tests.cluster.mutants import Mutant
+from tests.cluster.run import Report
 
 SHOWN_MAX = 1_500
 """Characters of what is broken in one seed."""

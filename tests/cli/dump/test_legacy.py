@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Dump
-from tests.cli.legacy_logs import CODECS, RECORDS, every_kind, messages
-from tests.cli.logs import START_MS, one, write_log
+from tests.cli.dump.legacy_logs import CODECS, RECORDS, every_kind, messages
+from tests.cli.dump.logs import START_MS, one, write_log
 
 
 def test_plain_messages_of_magic_1(tmp_path: Path, dump: Dump) -> None:

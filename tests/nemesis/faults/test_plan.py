@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.nemesis.machine import Needs
-from tests.nemesis.plan import WHOLE, Kind, draw_plan
+from tests.nemesis.faults.machine import Needs
+from tests.nemesis.faults.plan import WHOLE, Kind, draw_plan
 
 
 def test_a_seed_gives_the_same_plan() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamlog.model import Offset, PartitionId, TopicPartition
-from tests.nemesis.flow import Flow
+from tests.nemesis.clients.flow import Flow
 
 ONE, OTHER = (TopicPartition("plain", PartitionId(number)) for number in range(2))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.nemesis.membership import VoterChange, disagreement, next_change, restores_votes, two_leaders
+from tests.nemesis.clients.membership import VoterChange, disagreement, next_change, restores_votes, two_leaders
 
 WELL = (1, ((1, False), (2, False), (4, False)))
 

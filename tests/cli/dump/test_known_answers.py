@@ -12,7 +12,7 @@ import pytest
 from streamlog.model import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from streamlog.records import BatchFields, Codec, TimestampType, encode_batch
 from tests.cli.conftest import Dump
-from tests.cli.logs import START_MS, one, write_log
+from tests.cli.dump.logs import START_MS, one, write_log
 
 FIRST = (
     "offset: 0 position: 0 CreateTime: 1557393691677 isvalid: true keysize: 10 valuesize: 8 magic: 2 "

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.nemesis.machine import Needs, Tools, lacking
-from tests.nemesis.shim import Shim
+from tests.nemesis.faults.machine import Needs, Tools, lacking
+from tests.nemesis.faults.shim import Shim
 
 REASON = lacking().get(Needs.SHIM, "")
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(REASON), reason=REASON)]

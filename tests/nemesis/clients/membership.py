@@ -25,8 +25,7 @@ from msgspec import Struct
 from streamlog.client import AsyncAdmin
 from streamlog.client.admin.values import ClusterDescription
 from streamlog.errors import StreamlogError
-
-from .nodes import SPARE, VOTERS, Node, Nodes
+from tests.nemesis.nodes import SPARE, VOTERS, Node, Nodes
 
 GAP_S: Final = (2.0, 8.0)
 LOOK_S: Final = 0.3

@@ -19,9 +19,9 @@ from streamlog.client.admin.values import ConfigChange, ConfigResource
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId
 from tests.cluster.clients.operators import SETTING, Mover, Tuner
+from tests.nemesis.nodes import Nodes
 
 from .membership import Membership
-from .nodes import Nodes
 from .workload import KEYED, PAIR, PLAIN, TOPICS
 
 FLEETING: Final = "fleeting-"

@@ -16,9 +16,8 @@ from pathlib import Path
 import msgspec
 
 from streamlog.sim.faults import OF_THE_PROGRAM, ONCE
-
-from .plan import Plan, make_plan
-from .run import simulate
+from tests.cluster.plan import Plan, make_plan
+from tests.cluster.run import simulate
 
 PLAIN = "plain"
 """The kind of a seed without special faults."""

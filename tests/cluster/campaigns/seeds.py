@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from .run import Report
+from tests.cluster.run import Report
 
 
 def stats_of(simulate: Callable[[int], Report], seeds: Iterable[int]) -> Counter[str]:

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
+from tests.nemesis.faults import sandbox
 from tests.ports import loopdev
-
-from . import sandbox
 
 SOURCES = Path(__file__).parent
 

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from streamlog.sim.history import Outcome
 from tests.cluster.checking.checks import POLL, PRODUCE
+from tests.nemesis.faults.machine import Needs
+from tests.nemesis.faults.plan import Kind
+from tests.nemesis.faults.striker import Came
+from tests.nemesis.round import Result
 
-from .machine import Needs
-from .plan import Kind
-from .round import Result
-from .striker import Came
 from .svg import NO_LEADER, Chart, colour
 
 _STYLE: Final = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Dump
-from tests.cli.kafka_files import TARGET, dumped_files, offsets_files
+from tests.cli.dump.kafka_files import TARGET, dumped_files, offsets_files
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from unittest import mock
 
-from . import campaign
+from tests.cluster.campaigns import campaign
+
 from .campaign import SeedResult, read_log, run_campaign, summary
 
 

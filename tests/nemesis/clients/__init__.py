@@ -1,0 +1,1 @@
+"""Who works while faults strike: producers, consumers, groups, operators."""

@@ -1,0 +1,1 @@
+"""What came of a run: findings, evidence from the disks, and the report."""
