@@ -160,14 +160,18 @@ class VoterMember:
         return known
 
     def voters(self) -> VoterSet:
-        observed = None if self._observer is None else self._observer.received_voters
-        return observed or (self._raft.voters() if self._up else self._owner.voters)
+        return self._observed_voters() or (self._raft.voters() if self._up else self._owner.voters)
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return self._raft.held() if self._up else {}
 
     def without_vote(self) -> Collection[BrokerId]:
-        return self._raft.without_vote() if self._up else ()
+        """Unknown to a removed voter: its own set may name a directory that has been replaced since."""
+        return self._raft.without_vote() if self._up and self._observed_voters() is None else ()
+
+    def _observed_voters(self) -> VoterSet | None:
+        """While it follows the metadata as an observer does."""
+        return None if self._observer is None else self._observer.received_voters
 
     def commit_latency_s(self) -> Histogram | None:
         return self._raft.commit_latency_s() if self._up else None

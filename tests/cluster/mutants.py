@@ -250,7 +250,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "no_comparison": Mutant(
         plant=no_comparison,
         masked="a damaged header is found by recovery before, where offsets must join: "
-        "tests/broker/leading/test_joining.py plants it in a log whose gaps are explained, and logs of compacted topics are not damaged here",
+        "tests/broker/leading/test_joining.py plants it in a log whose gaps are explained, and logs of compacted "
+        "topics are not damaged here",
     ),
     "high_watermark_by_the_proposed_isr": Mutant(plant=high_watermark_by_the_proposed_isr, seeds=20, first=25),
     "min_insync_ignored": Mutant(plant=min_insync_ignored, seeds=20),

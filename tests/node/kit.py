@@ -47,6 +47,9 @@ class Nodes:
     def _crashed(self, host: Host, error: Exception) -> None:
         self.node(int(host.name[1:])).fail(error)
 
+    def has_recorded(self, host: str, event: str) -> bool:
+        return any((where, what) == (host, event) for _, where, what, _ in self.recorded)
+
     def host(self, node_id: int) -> Host:
         return self.world.host(f"n{node_id}")
 

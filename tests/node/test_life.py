@@ -276,6 +276,34 @@ def test_a_removed_leader_freezes_no_observer_and_knows_the_next_controller() ->
     run_story(story)
 
 
+def test_a_removed_voter_repeats_no_old_news_of_lost_votes() -> None:
+    """Its own set of voters may be an old one: there the lost directory stays, although the vote was restored."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        nodes.host(4).start(partial(Node, properties(4, 4)))
+        await nodes.ready(4)
+        calls = Calls(nodes.world.host("client").boot().network)
+
+        async def ask(method: str, request: Message, response_type: type[R]) -> R:
+            return await calls.call("n4:9092", f"Admin/{method}", request, response_type, timeout_s=20)
+
+        await ask("AddVoter", admin_pb2.AddVoterRequest(node_id=4), admin_pb2.AddVoterResponse)
+        await ask("RemoveVoter", admin_pb2.RemoveVoterRequest(node_id=4), admin_pb2.RemoveVoterResponse)
+        wiped = next(n for n in (1, 2, 3) if BrokerId(n) != nodes.controller())
+        nodes.host(wiped).power_cut()
+        nodes.host(wiped).disk.replace()
+        nodes.start(wiped)
+        await nodes.until(lambda: nodes.has_recorded(f"n{wiped}", "own_vote_back"))
+        seen = await ask("DescribeCluster", admin_pb2.DescribeClusterRequest(), admin_pb2.DescribeClusterResponse)
+        assert [voter.node_id for voter in seen.voters] == [1, 2, 3]
+        assert not any(voter.without_vote for voter in seen.voters)
+        await calls.close()
+
+    run_story(story)
+
+
 def _knows(view: MetadataView, topic: str) -> bool:
     return view.image.topic_named(topic) is not None
 
