@@ -255,8 +255,8 @@ class LeaderReplica:
 
     async def difference(self, held: Sequence[HeldBatch], fetch_offset: Offset) -> Offset | None:
         """Where a follower's log, which ends at `fetch_offset` with the batches `held`, differs from this one; None:
-        nowhere, as far as is known. Damage in this log says nothing about the follower's. StorageError, the error that
-        ended this leadership.
+        nowhere, as far as is known. Damage in this log says nothing about the follower's, so before the follower
+        truncates anything, this one is examined there. StorageError, the error that ended this leadership.
         """
         try:
             ours = await batches_between(
@@ -265,13 +265,17 @@ class LeaderReplica:
         except (CorruptMessageError, DamagedFileError):
             return None
         self.check()
-        return first_difference(
+        found = first_difference(
             held,
             ours,
             fetch_offset=fetch_offset,
             log_start=self.log_start_offset,
             has_gaps=self.log.has_gaps,
         )
+        if found is not None and await self.log.is_damaged_since(held[0].base_offset):
+            return None
+        self.check()
+        return found
 
     def on_differing(self, broker: BrokerId) -> None:
         """This follower's log differs from the leader's."""

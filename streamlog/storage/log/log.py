@@ -332,6 +332,13 @@ class Log(LogState):
         """
         return await damage.examine_segment(self, segment)
 
+    async def is_damaged_since(self, offset: Offset) -> bool:
+        """Whether batches of offsets from `offset` on are damaged: their segments are examined. StorageError."""
+        for segment in self.segments.since(offset):
+            if segment in self.segments:
+                await self.examine(segment)
+        return any(damage.damage_at(self, segment, offset) for segment in self.segments.since(offset))
+
     async def repair_transaction_indexes(self) -> None:
         """Recompute the entries of each damaged index of aborted transactions. DamagedFileError, StorageError."""
         await damage.repair_transaction_indexes(self)

@@ -67,6 +67,31 @@ def test_one_far_back_is_found_by_naming_more() -> None:
     play(story)
 
 
+def test_a_sound_log_is_not_cut_to_fit_a_damaged_leader() -> None:
+    """Of two logs that differ the leader's is the damaged one, and nothing is in sync to repair it from: the follower
+    keeps what it has, joins, and the leader's log is repaired from it.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        for i in range(20):
+            await cluster.produce(b"%d" % i)
+        await cluster.settled()
+        for node_id in (2, 3):
+            cluster.host(node_id).crash()
+            cluster.fence(node_id)
+        damage_last(cluster, 1, offset=3, back=5)
+        cluster.start(3)
+        await cluster.until(lambda: bool(cluster.probed("damage_repaired")))
+        assert not cluster.probed("log_differs")
+        cluster.start(2)
+        await cluster.settled()
+        assert [value for _, value in cluster.values(1)] == [b"%d" % i for i in range(20)]
+        cluster.check()
+
+    play(story)
+
+
 def test_without_the_comparison_replicas_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect: what recovery must let pass, because compaction may explain it, comes back into the ISR."""
 

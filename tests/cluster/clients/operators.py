@@ -116,7 +116,10 @@ class VoterChanger:
 
     async def _change(self) -> None:
         others = [node for node in self._may_vote if node not in self._voters]
-        kinds = ["remove"] * (len(self._voters) > VOTERS_MIN) + ["add", "replace"] * bool(others)
+        count = len(self._voters)
+        kinds = ["remove"] * (count > VOTERS_MIN) + ["add"] * bool(others)
+        if others and count >= VOTERS_MIN:  # it removes one first, and may end there
+            kinds.append("replace")
         if not kinds:
             return
         match self._rng.choice(kinds):

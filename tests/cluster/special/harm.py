@@ -8,9 +8,10 @@ batch is checked more easily than what comes after it.
 A running node serves what it has checked since it started from the page cache, where a disk changes nothing. So the
 segment is one of which the node has checked nothing, as after a restart.
 
-Two kinds of damage leave no trace and are not made (docs/decisions/2026-11-23-damage-on-the-disk.md): another epoch in
-a batch that is alone in its segment, since table and header are one against one; and in logs of compacted topics, which
-are left alone, a base offset that moves in a gap of the compaction.
+Three kinds of damage leave no trace and are not made (docs/decisions/2026-11-23-damage-on-the-disk.md): another epoch
+in a batch that is alone in its segment, since table and header are one against one; a higher epoch in the last batch,
+as a new leader's would be; and in logs of compacted topics, which are left alone, a base offset that moves in a gap of
+the compaction.
 """
 
 from __future__ import annotations
@@ -115,14 +116,15 @@ def _harm(rng: random.Random, partition: TopicPartition, path: str, content: byt
     places = _places(content)
     begin, header = places[number]
     field = rng.choice(("base offset", "base offset", "length", "epoch", "epoch", "magic", "crc", "records", "zeros"))
-    if field == "epoch" and len(places) == 1:
+    is_last = number in (-1, len(places) - 1)
+    if field == "epoch" and (len(places) == 1 or (is_last and header.leader_epoch == 0)):
         field = "crc"
     match field:
         case "base offset":
             offset = max(0, header.base_offset + rng.choice(OFFSET_SHIFTS))
             return Harm(partition, path, begin, struct.pack(">q", offset), f"base offset {offset}")
         case "epoch":
-            epoch = max(0, header.leader_epoch + rng.choice((1, 5, -1)))
+            epoch = max(0, header.leader_epoch + (-1 if is_last else rng.choice((1, 5, -1))))
             return Harm(partition, path, begin + 12, struct.pack(">i", epoch), f"epoch {epoch}")
         case "zeros":
             return Harm(partition, path, begin, bytes(min(ZEROS, len(content) - begin)), "zeros")
