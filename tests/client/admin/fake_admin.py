@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf import message_factory
 from msgspec import structs
 
 from streamlog.api.convert import configs, loggers, placement, topics, view
@@ -26,6 +27,7 @@ from streamlog.ports import Clock, LogLevels
 from tests.metadata.rig import Rig
 
 CLUSTER_ID = "cluster-of-tests"
+_class = message_factory.GetMessageClass
 
 
 class FakeAdmin:
@@ -92,25 +94,12 @@ class FakeAdmin:
                 "AlterBrokerLoggers", pb.AlterBrokerLoggersRequest, pb.AlterBrokerLoggersResponse, self._alter_loggers
             ),
         ]
+        admin = pb.DESCRIPTOR.services_by_name["Admin"]
+        served = {method.name for method in methods}
         methods += [
-            unary("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, self._no_groups),
-            unary("DescribeGroups", pb.DescribeGroupsRequest, pb.DescribeGroupsResponse, self._no_groups),
-            unary("DeleteGroups", pb.DeleteGroupsRequest, pb.DeleteGroupsResponse, self._no_groups),
-            unary("DeleteGroupOffsets", pb.DeleteGroupOffsetsRequest, pb.DeleteGroupOffsetsResponse, self._no_groups),
-            unary("ListTransactions", pb.ListTransactionsRequest, pb.ListTransactionsResponse, self._no_transactions),
-            unary(
-                "DescribeTransactions",
-                pb.DescribeTransactionsRequest,
-                pb.DescribeTransactionsResponse,
-                self._no_transactions,
-            ),
-            unary("AbortTransaction", pb.AbortTransactionRequest, pb.AbortTransactionResponse, self._no_transactions),
-            unary(
-                "FindHangingTransactions",
-                pb.FindHangingTransactionsRequest,
-                pb.FindHangingTransactionsResponse,
-                self._no_transactions,
-            ),
+            unary(method.name, _class(method.input_type), _class(method.output_type), self._not_here)
+            for method in admin.methods
+            if method.name not in served
         ]
         describe = unary(
             "Describe",
@@ -119,7 +108,7 @@ class FakeAdmin:
             self._describe_node,
         )
         return [
-            Service(pb.DESCRIPTOR.services_by_name["Admin"], clock, methods),
+            Service(admin, clock, methods),
             Service(cluster_pb2.DESCRIPTOR.services_by_name["Cluster"], clock, [describe]),
         ]
 
@@ -296,11 +285,8 @@ class FakeAdmin:
         self.levels.alter(loggers.alterations(request))
         return pb.AlterBrokerLoggersResponse(loggers=loggers.described(self.levels.loggers()))
 
-    async def _no_transactions(self, request: Any, call: Call) -> Any:
-        raise UnsupportedVersionError("this cluster has no transactions")
-
-    async def _no_groups(self, request: Any, call: Call) -> Any:
-        raise UnsupportedVersionError("this cluster has no groups")
+    async def _not_here(self, request: Any, call: Call) -> Any:
+        raise UnsupportedVersionError("this cluster has no groups, no transactions and no users")
 
     async def _describe_node(
         self, request: cluster_pb2.ClusterDescribeRequest, call: Call

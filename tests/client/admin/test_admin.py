@@ -22,6 +22,7 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
     VoterNotFoundError,
 )
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.model import Offset, PartitionId, TopicId, TopicPartition
 from tests.client.admin.admin_bench import Bench, play
 from tests.client.admin.fake_admin import CLUSTER_ID, entry
@@ -324,7 +325,7 @@ def test_voters_come_and_go() -> None:
 
 def test_the_level_of_the_metadata() -> None:
     async def scenario(bench: Bench) -> None:
-        assert await bench.admin.update_metadata_version() == 2
+        assert await bench.admin.update_metadata_version() == METADATA_VERSION_MAX
         assert bench.cluster.last.level == 0
 
     play(scenario)
