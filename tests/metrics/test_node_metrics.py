@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from streamlog.api.pb import admin_pb2, batches_pb2
+from streamlog.client import AsyncProducer
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.roles import PartitionDifference
@@ -190,6 +191,28 @@ def test_a_clock_that_is_wrong_is_seen_at_its_node() -> None:
         assert skews == pytest.approx([0, 3600, 0], abs=1)
         assert [page["streamlog_clock_agrees"][()] for page in pages] == [1, 0, 1]
         assert pages[0]["streamlog_clock_skew_limit_seconds"][()] == 10
+
+    scrape(check)
+
+
+def test_the_age_of_a_transaction_is_not_that_of_a_wrong_clock() -> None:
+    """It starts by the quorum's time, so its age is by that, too: no alert of hanging transactions."""
+
+    async def check(nodes: Nodes, calls: Calls) -> None:
+        await nodes.until(lambda: all(node._clock.may_delete_by_time for node in nodes.alive()))
+        ports = nodes.world.host("client").ports
+        producer = AsyncProducer(bootstrap_servers="n1:9092", transactional_id="tx", ports=ports)
+        await producer.start()
+        await until_done(producer.init_transactions)
+        await producer.begin_transaction()
+        await producer.send("t", b"x")
+        for node in nodes.alive():
+            nodes.host(node.node_id).clock.jump_ms += 3_600_000
+            ages = [(await of(one))["streamlog_oldest_transaction_age_seconds"][()] for one in nodes.alive()]
+            assert max(age for age in ages if not isinstance(age, Histogram)) < 60
+            nodes.host(node.node_id).clock.jump_ms -= 3_600_000
+        await producer.abort_transaction()
+        await producer.close()
 
     scrape(check)
 

@@ -10,7 +10,7 @@ from streamlog.transactions.records import NO_TIME, TransactionStatus
 
 
 def transaction_families(transactions: TransactionCoordinator, now_ms: int) -> list[Family]:
-    """`now_ms`: wall clock time, as that of the transactions' start."""
+    """`now_ms`: the time by which transactions start: the quorum's where this node's clock is wrong."""
     own = transactions.own_transactions()
     states = Counter(value.state for _, value in own)
     begun = [value.started_ms for _, value in own if value.partitions and value.started_ms != NO_TIME]
