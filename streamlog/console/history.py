@@ -117,6 +117,7 @@ class SampleHistory:
         self._ids: dict[Series, int] = {}
         self._last: dict[tuple[int, int], float] = {}  # (series, tier) -> the last value written
         self._gathering: dict[tuple[int, int], _Gathering] = {}
+        self._written_s = 0.0  # when the last sample was written
 
     @classmethod
     def open(cls, url: str) -> SampleHistory:
@@ -151,7 +152,14 @@ class SampleHistory:
         self._engine.dispose()
 
     def write(self, at_s: float, points: Mapping[Series, float]) -> None:
-        """At most once in ten seconds. HistoryError where the database cannot be written."""
+        """At most once in ten seconds. HistoryError where the database cannot be written.
+
+        When the clock was set back, all values are written again: those of before stand at later times.
+        """
+        if at_s < self._written_s:
+            self._last.clear()
+            self._gathering.clear()
+        self._written_s = at_s
         try:
             with self._engine.begin() as connection:
                 rows = []

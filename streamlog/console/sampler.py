@@ -22,6 +22,8 @@ T = TypeVar("T")
 INTERVAL_S: Final = 5.0
 STORED_EACH_S: Final = 10.0
 CLEANED_EACH_S: Final = 600.0
+CLOCK_JUMP_S: Final = 7 * 86_400.0
+"""More than a machine sleeps, which looks the same."""
 RATE_OVER: Final = 3
 """Samples that a rate spans: over a single interval it would vary with the moment at which each node answered."""
 
@@ -38,6 +40,7 @@ class ClusterSampler:
         self._samples: deque[Sample] = deque(maxlen=RATE_OVER)
         self._figures: tuple[Sample, Figures] | None = None  # of the sample
         self._stored: Sample | None = None
+        self._first: Sample | None = None
         self._cleaned_s = time.monotonic()
         self._learning: asyncio.Task[None] | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
@@ -99,12 +102,23 @@ class ClusterSampler:
         self._stored = now
         try:
             await self._off_loop(lambda: self._history.write(now.at_s, points))
-            if now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
+            self.history_problem = self._clock_problem(now)
+            if not self.history_problem and now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
                 self._cleaned_s = now.monotonic_s
                 await self._off_loop(lambda: self._history.clean(now.at_s))
-            self.history_problem = ""
         except HistoryError as error:
             self.history_problem = str(error)
+
+    def _clock_problem(self, now: Sample) -> str:
+        """Empty: none. After a step of days ahead the whole history would be older than it is kept."""
+        first = self._first = self._first or now
+        ahead_s = (now.at_s - first.at_s) - (now.monotonic_s - first.monotonic_s)
+        if ahead_s < CLOCK_JUMP_S:
+            return ""
+        return (
+            f"This machine's clock was set forward by {ahead_s / 86_400:.0f} days: nothing is deleted from the history "
+            "until it is set back, or the console is restarted."
+        )
 
     async def history(self, series: Series, span_s: float) -> list[Point]:
         """The last `span_s` seconds; none while the database cannot be read, which `history_problem` reports."""

@@ -43,6 +43,22 @@ def test_a_time_without_samples_is_a_gap(tmp_path: Path) -> None:
     ]
 
 
+def test_a_clock_that_is_set_back_and_forth(tmp_path: Path) -> None:
+    """What was written at later times must not hide what is so now."""
+    history = opened(tmp_path)
+    for at_s, value in ((1000, 5), (1010, 5), (90_000, 7), (90_010, 7), (1020, 7), (1030, 7), (1040, 8)):
+        history.write(at_s, {LAG: value})
+    assert history.read(LAG, 1000, 1040) == [
+        Point(1000, 5),
+        Point(1010, 5),
+        Point(1020, 7),
+        Point(1030, 7),
+        Point(1040, 8),
+    ]
+    history.write(90_000, {LAG: 9})
+    assert history.read(LAG, 90_000, 90_000) == [Point(90_000, 9)]
+
+
 def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     history = opened(tmp_path)
     history.write(1000, {LAG: 5})

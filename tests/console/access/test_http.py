@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
 pytest.importorskip("argon2", reason="streamlog[console] is not installed")
 
 from streamlog.console import pages
-from tests.console.access.running import PASSWORD, RunningConsole, user
+from tests.console.access.running import COMMAND, PASSWORD, RunningConsole, user
 
 pytestmark = [pytest.mark.process]
 PAGES = (
@@ -184,3 +185,13 @@ def test_without_users_this_machine_needs_none_until_there_is_one(tmp_path: Path
         assert console.request("GET", "/audit").status == 303
         assert user(tmp_path, "delete", "first").returncode == 0
         assert console.request("GET", "/audit").status == 303, "it does not open again by itself"
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [COMMAND, "console", "--port", port, "--data", str(tmp_path), "--bootstrap-server", "127.0.0.1:1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert f"127.0.0.1 port {port}: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
