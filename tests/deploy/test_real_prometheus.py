@@ -37,12 +37,6 @@ class Rig:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    def wait_for_alerts(self, *alerts: str) -> None:
-        self.prometheus.wait_until(f"firing {alerts}", lambda: set(alerts) <= self.prometheus.firing())
-
-    def wait_until_resolved(self) -> None:
-        self.prometheus.wait_until("resolved", lambda: not self.prometheus.firing())
-
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
@@ -114,12 +108,12 @@ def _lags(document: object) -> list[int]:
 def test_a_lagging_group_fires_and_resolves(rig: Rig) -> None:
     write(rig, RECORDS)
     commit(rig, 0)
-    rig.wait_for_alerts("StreamlogGroupLag")
+    rig.prometheus.wait_for_alerts("StreamlogGroupLag")
     with Admin(bootstrap_servers=rig.servers) as admin:
         ends = {row.at.partition: row.log_end for row in admin.group_lag("g")}
     assert all(end is not None for end in ends.values())
     commit(rig, min(end for end in ends.values() if end is not None))
-    rig.wait_until_resolved()
+    rig.prometheus.wait_until_resolved()
 
 
 def test_failed_nodes_fire_and_resolve(rig: Rig) -> None:
@@ -128,12 +122,12 @@ def test_failed_nodes_fire_and_resolve(rig: Rig) -> None:
         controller = admin.describe_cluster().controller
     others = [node for node in rig.cluster.nodes if node.node_id != controller]
     rig.cluster.kill(others[0])
-    rig.wait_for_alerts("StreamlogNodeDown", "StreamlogUnderReplicated")
+    rig.prometheus.wait_for_alerts("StreamlogNodeDown", "StreamlogUnderReplicated")
     down = {labels["instance"] for labels, _ in rig.prometheus.query('ALERTS{alertname="StreamlogNodeDown"}')}
     assert down == {others[0].http.removeprefix("http://")}
     assert "StreamlogNoController" not in rig.prometheus.firing()
     rig.cluster.kill(others[1])
-    rig.wait_for_alerts("StreamlogNodeDown", "StreamlogNoController")
+    rig.prometheus.wait_for_alerts("StreamlogNodeDown", "StreamlogNoController")
     for node in others:
         rig.cluster.start(node)
-    rig.wait_until_resolved()
+    rig.prometheus.wait_until_resolved()
