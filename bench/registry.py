@@ -12,6 +12,7 @@ PARTS = {
     "cluster": "bench.cluster",
     "groups": "bench.groups",
     "metadata": "bench.metadata",
+    "monitoring": "bench.monitoring",
     "quorum": "bench.quorum",
     "records": "bench.records",
     "services": "bench.services",

@@ -1,0 +1,201 @@
+"""Benchmark part "monitoring": what it costs a loaded cluster to be looked at.
+
+Three nodes on loopback with the default settings, and a producer without pause. In every other round their /metrics is
+scraped each 5 s, as Prometheus does, and the web console samples them; in the others the console is stopped (SIGSTOP),
+and nothing is scraped. Rounds alternate (A B B A), so that what else the machine does falls on both. Ratios are of
+whole rounds: records acknowledged a second, and records a CPU second of all nodes; the median of the pairs. The CPU of
+the console is not the nodes': on a machine with free cores it costs them nothing.
+
+Memory is of idle nodes: with and without `http.listeners`, scraped ten times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from bench.cluster import Cluster, cpu_s, resident_bytes
+from bench.figures import Figure
+from bench.scratch import scratch
+from streamlog.client import AsyncProducer
+from streamlog.config.node_settings import HTTP_LISTENERS
+from streamlog.ports.system import run as run_loop
+
+PAIRS: Final = 6
+ROUND_S: Final = 10.0
+SCRAPE_S: Final = 5.0
+SCRAPES: Final = 10
+VALUE_BYTES: Final = 1_000
+TOPIC: Final = "monitored"
+RATIO_MIN: Final = 0.98
+MEMORY_MB_MAX: Final = 6.0
+
+
+class Round(Struct, frozen=True):
+    records: int
+    took_s: float
+    nodes_cpu_s: float
+    console_cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.took_s
+
+    @property
+    def per_cpu_s(self) -> float:
+        return self.records / self.nodes_cpu_s
+
+
+def run() -> list[Figure]:
+    with scratch("monitoring") as base:
+        return run_loop(_measure(base))
+
+
+async def _measure(base: Path) -> list[Figure]:
+    plain = await _memory(base / "plain", {HTTP_LISTENERS.name: ""})
+    scraped = await _memory(base / "scraped", {})
+    async with Cluster(base / "loaded") as cluster:
+        await cluster.create(TOPIC)
+        with _console(base / "console", cluster.addresses) as console:
+            pairs = await _pairs(cluster, console)
+    return [
+        *_ratios(pairs),
+        Figure(
+            name="memory of a node, scraped ten times, more than one without HTTP",
+            value=(scraped - plain) / 1e6,
+            unit="MB",
+            target=MEMORY_MB_MAX,
+            less_is_better=True,
+        ),
+    ]
+
+
+def _ratios(pairs: list[tuple[Round, Round]]) -> list[Figure]:
+    rates = [(watched.rate, alone.rate) for watched, alone in pairs]
+    per_cpu_s = [(watched.per_cpu_s, alone.per_cpu_s) for watched, alone in pairs]
+    figures = []
+    for name, unit, values in (
+        ("produce, scraped and sampled", "k records/s", rates),
+        ("... a CPU second of all nodes", "k records", per_cpu_s),
+    ):
+        ratio = statistics.median(watched / alone for watched, alone in values)
+        figures.append(
+            Figure(
+                name=name,
+                value=statistics.median(watched for watched, _ in values) / 1e3,
+                unit=unit,
+                ratio=ratio,
+                yardstick="the rounds between, not looked at",
+            )
+        )
+        figures.append(Figure(name="... ratio", value=ratio, unit="", target=RATIO_MIN))
+    busy = sum(watched.console_cpu_s for watched, _ in pairs) / sum(watched.took_s for watched, _ in pairs)
+    return [*figures, Figure(name="CPU of the console", value=busy * 100, unit="% of a core", less_is_better=True)]
+
+
+# Load.
+
+
+async def _pairs(cluster: Cluster, console: subprocess.Popen[bytes]) -> list[tuple[Round, Round]]:
+    async with AsyncProducer(bootstrap_servers=cluster.addresses, linger_ms=5, batch_size=256 << 10) as producer:
+        await _produce(producer, ROUND_S / 2)  # warm
+        pairs = []
+        for number in range(PAIRS):
+            orders = (True, False) if number % 2 == 0 else (False, True)
+            rounds = {watched: await _round(cluster, producer, console, watched=watched) for watched in orders}
+            pairs.append((rounds[True], rounds[False]))
+        return pairs
+
+
+async def _round(
+    cluster: Cluster, producer: AsyncProducer, console: subprocess.Popen[bytes], *, watched: bool
+) -> Round:
+    async with _watched(cluster, console) if watched else contextlib.nullcontext():
+        nodes, own, begin = cluster.cpu_s(), cpu_s(console.pid), time.monotonic()
+        records = await _produce(producer, ROUND_S)
+        took_s = time.monotonic() - begin
+        return Round(records, took_s, cluster.cpu_s() - nodes, cpu_s(console.pid) - own)
+
+
+async def _produce(producer: AsyncProducer, duration_s: float) -> int:
+    values, records, begin = [bytes(VALUE_BYTES)] * 1_000, 0, time.monotonic()
+    while time.monotonic() - begin < duration_s:
+        await producer.send_many(TOPIC, values)
+        records += len(values)
+    await producer.flush()
+    return records
+
+
+# Those that look.
+
+
+@asynccontextmanager
+async def _watched(cluster: Cluster, console: subprocess.Popen[bytes]) -> AsyncIterator[None]:
+    console.send_signal(signal.SIGCONT)
+    scraping = asyncio.create_task(_scrape_forever(cluster))
+    try:
+        yield
+    finally:
+        scraping.cancel()
+        await asyncio.wait([scraping])
+        console.send_signal(signal.SIGSTOP)
+
+
+async def _scrape_forever(cluster: Cluster) -> None:
+    while True:
+        for node in cluster.local.nodes:
+            await asyncio.to_thread(_scrape, node.http)
+        await asyncio.sleep(SCRAPE_S)
+
+
+def _scrape(url: str) -> None:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as response:
+        response.read()
+
+
+@contextmanager
+def _console(data: Path, addresses: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Stopped by SIGSTOP once it serves."""
+    command = [Path(sys.executable).with_name("streamlogctl"), "console", "--port", "0", "--data", data]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    process = subprocess.Popen(
+        [*map(str, command), "--bootstrap-server", addresses], stdout=subprocess.PIPE, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if re.search(rb"http://\S+", line) is None:
+            raise RuntimeError(f"the console does not start: {line!r} (streamlog[console] is needed)")
+        process.send_signal(signal.SIGSTOP)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+# Memory.
+
+
+async def _memory(base: Path, settings: dict[str, str]) -> float:
+    """Median of the nodes' resident bytes."""
+    async with Cluster(base, settings) as cluster:
+        for _ in range(SCRAPES):
+            for node in cluster.local.nodes:
+                if node.http:
+                    await asyncio.to_thread(_scrape, node.http)
+            await asyncio.sleep(1.1)  # a collection is reused for a second
+        return statistics.median(resident_bytes(pid) for pid in cluster.pids().values())
