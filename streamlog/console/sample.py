@@ -28,7 +28,7 @@ class PartitionEnd(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """`at_s`: wall clock, for display; `monotonic_s`: for rates."""
+    """`at_s`: wall clock, for display; `monotonic_s`: when the offsets were read, for rates."""
 
     at_s: float
     monotonic_s: float
@@ -63,7 +63,7 @@ async def sample(admin: AsyncAdmin, at_s: float, monotonic_s: float) -> Sample:
     groups: Sequence[GroupListing] = () if listed is None else listed.groups
     return Sample(
         at_s=at_s,
-        monotonic_s=monotonic_s,
+        monotonic_s=monotonic_s if state.log_dirs_at_s is None else state.log_dirs_at_s,
         state=state,
         ends=ends_of(state),
         groups=groups,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -27,6 +28,7 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     topics: Sequence[TopicDescription] = ()  # internal ones included
     min_insync_replicas: Mapping[str, int] = field(default_factory=dict)  # by topic, bounded by its replicas
     log_dirs: Sequence[NodeLogDirs] = ()
+    log_dirs_at_s: float | None = None  # monotonic time at which they, and the offsets in them, were read; None: not
     hanging: Sequence[OpenTransaction] = ()
     missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # parts that could not be read -> the error
 
@@ -39,7 +41,7 @@ async def read_cluster_state(admin: AsyncAdmin) -> ClusterState:
         return ClusterState(cluster=None, missing=missing)
     topics, log_dirs, hanging = await asyncio.gather(
         _part("topics", _all_topics(admin), missing),
-        _part("log directories", admin.describe_log_dirs(), missing),
+        _part("log directories", _timed(admin.describe_log_dirs()), missing),
         _part("open transactions", admin.find_hanging_transactions(), missing),
     )
     minima = await _part("configs of topics", min_insync_replicas(admin, topics or ()), missing)
@@ -47,7 +49,8 @@ async def read_cluster_state(admin: AsyncAdmin) -> ClusterState:
         cluster=cluster,
         topics=topics or (),
         min_insync_replicas=minima or {},
-        log_dirs=log_dirs or (),
+        log_dirs=() if log_dirs is None else log_dirs[0],
+        log_dirs_at_s=None if log_dirs is None else log_dirs[1],
         hanging=() if hanging is None else hanging.transactions,
         missing=missing,
     )
@@ -59,6 +62,12 @@ async def _part(what: str, question: Awaitable[T], missing: dict[str, StreamlogE
     except StreamlogError as error:
         missing[what] = error
         return None
+
+
+async def _timed(question: Awaitable[T]) -> tuple[T, float]:
+    """With the time of the answer: what comes before, such as connecting, takes longer than what the nodes do."""
+    found = await question
+    return found, time.monotonic()
 
 
 async def _all_topics(admin: AsyncAdmin) -> tuple[TopicDescription, ...]:

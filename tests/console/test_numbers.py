@@ -137,6 +137,7 @@ def run(cluster: LocalCluster, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_rates_agree(cluster: LocalCluster, tmp_path: Path) -> None:
     span_s = INTERVAL_S * (RATE_OVER - 1)
     with RunningConsole(tmp_path, servers=servers(cluster)) as console, Load(servers(cluster)) as load:

@@ -114,14 +114,7 @@ async def _frames(admin: AsyncAdmin, interval_s: float) -> AsyncIterator[Frame]:
     before: Sample | None = None
     while True:
         due_s = time.monotonic() + interval_s
-        now = await _sample(admin)
+        now = await sample(admin, time.time(), time.monotonic())
         yield frame_of(before, now)
         before = now
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-
-
-async def _sample(admin: AsyncAdmin) -> Sample:
-    """The time is that in the middle of the reads."""
-    began_s = time.monotonic()
-    found = await sample(admin, time.time(), began_s)
-    return msgspec.structs.replace(found, monotonic_s=(began_s + time.monotonic()) / 2)

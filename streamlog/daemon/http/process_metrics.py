@@ -18,12 +18,12 @@ def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
         ),
         gauge(
             "streamlog_connections_limit",
-            "As many may be open: max.connections.",
+            "Limit of connections: max.connections.",
             single(sum(watch.limits.total for watch in watches)),
         ),
         gauge(
             "streamlog_connections_silent",
-            "Those of them that have not sent a byte yet.",
+            "Connections that have not sent a byte yet.",
             single(sum(watch.silent_count for watch in watches)),
         ),
         counter(

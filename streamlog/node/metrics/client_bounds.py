@@ -10,16 +10,18 @@ def client_bound_families(bounds: ClientBounds) -> list[Family]:
     slots, queued, outgoing = bounds.slots, bounds.queued, bounds.outgoing
     return [
         gauge("streamlog_calls_running", "Calls and streams of clients that are served now.", single(slots.running)),
-        gauge("streamlog_calls_limit", "As many may be: max.concurrent.calls.", single(slots.limit)),
+        gauge(
+            "streamlog_calls_limit", "Limit of calls and streams of clients: max.concurrent.calls.", single(slots.limit)
+        ),
         gauge("streamlog_queued_request_bytes", "Bytes of records that wait to be appended.", single(queued.queued)),
         gauge(
             "streamlog_queued_request_limit_bytes",
-            "As many may wait before requests are refused: queued.max.request.bytes.",
+            "Limit of bytes that wait to be appended; requests beyond it are refused: queued.max.request.bytes.",
             single(queued.limit),
         ),
         counter(
             "streamlog_producers_throttled_total",
-            "Requests to append that were refused with THROTTLED because of that limit.",
+            "Requests to append that were refused with THROTTLED: queued.max.request.bytes was reached.",
             single(queued.refused_count),
         ),
         gauge(
@@ -29,7 +31,7 @@ def client_bound_families(bounds: ClientBounds) -> list[Family]:
         ),
         gauge(
             "streamlog_queued_response_limit_bytes",
-            "As many may be held before readers wait: queued.max.response.bytes.",
+            "Limit of bytes of responses; readers wait beyond it: queued.max.response.bytes.",
             single(outgoing.limit),
         ),
         gauge(

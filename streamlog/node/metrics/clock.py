@@ -16,7 +16,7 @@ def clock_families(clock: QuorumClock) -> list[Family]:
         ),
         gauge(
             "streamlog_clock_skew_limit_seconds",
-            "Beyond it nothing is deleted by time on the node, and the quorum's time is used: clock.skew.max.ms.",
+            "Limit of the skew; beyond it nothing is deleted by time and the quorum's time is used: clock.skew.max.ms.",
             single(clock.skew_max_ms / 1000),
         ),
         gauge(

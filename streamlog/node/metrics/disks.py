@@ -27,7 +27,12 @@ def disk_families(fs: FileSystem, directories: LogDirectories) -> list[Family]:
     return [
         gauge("streamlog_log_dir_online", "1 while the log directory works, 0 after its disk failed.", online, own),
         gauge("streamlog_log_dir_total_bytes", "Size of the directory's file system.", total, own),
-        gauge("streamlog_log_dir_free_bytes", "Space that can still be written there.", free, own),
+        gauge(
+            "streamlog_log_dir_free_bytes",
+            "Free bytes of the directory's file system that the node may use.",
+            free,
+            own,
+        ),
         counter(
             "streamlog_log_syncs_total",
             "Group commits: each covers everything that was written before it began.",

@@ -1,0 +1,72 @@
+"""The state is read in several calls, and offsets have the time of their own: rates are over that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, cast
+
+import pytest
+
+from streamlog.client.admin.transaction_values import OpenTransactions
+from streamlog.console.sample import sample
+from streamlog.errors import BrokerNotAvailableError
+from streamlog.monitor import cluster_state
+from tests.support.health_samples import cluster
+
+
+class SlowCluster:
+    """An admin client that needs 3 s to connect, 1 s more for the log directories, then 5 s for all else."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self._read = asyncio.Event()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def describe_cluster(self) -> Any:
+        self.now_s += 3
+        return cluster()
+
+    async def describe_log_dirs(self) -> Any:
+        self.now_s += 1
+        asyncio.get_running_loop().call_soon(self._read.set)
+        return ()
+
+    async def list_topics(self, *, include_internal: bool) -> Any:
+        await self._read.wait()
+        self.now_s += 5
+        return ()
+
+    async def find_hanging_transactions(self) -> Any:
+        return OpenTransactions(transactions=(), errors={})
+
+    async def list_groups(self) -> Any:
+        raise BrokerNotAvailableError("no coordinator")
+
+
+class WithoutLogDirs(SlowCluster):
+    async def describe_log_dirs(self) -> Any:
+        self._read.set()
+        raise BrokerNotAvailableError("no log directories")
+
+
+def sampled(made: type[SlowCluster], monkeypatch: pytest.MonkeyPatch) -> Any:
+    async def story() -> Any:
+        admin = made()
+        monkeypatch.setattr(cluster_state, "time", admin)
+        reading: Awaitable[Any] = sample(cast(Any, admin), 0.0, admin.now_s)
+        return await reading
+
+    return asyncio.run(story())
+
+
+def test_rates_are_over_the_times_at_which_offsets_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not over those of the whole samples: the first one connects, which takes longer than all that follow."""
+    assert sampled(SlowCluster, monkeypatch).monotonic_s == 104
+
+
+def test_a_sample_without_offsets_has_the_time_of_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sampled(WithoutLogDirs, monkeypatch)
+    assert (found.monotonic_s, found.ends) == (100, {})
