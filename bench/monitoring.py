@@ -103,6 +103,12 @@ def _ratios(pairs: list[tuple[Round, Round]]) -> list[Figure]:
             )
         )
         figures.append(Figure(name="... ratio", value=ratio, unit="", target=RATIO_MIN))
+    shares = [
+        (watched.nodes_cpu_s - watched.records / alone.per_cpu_s) / watched.took_s * 100 for watched, alone in pairs
+    ]
+    figures.append(
+        Figure(name="CPU of all nodes for it", value=statistics.median(shares), unit="% of a core", less_is_better=True)
+    )
     busy = sum(watched.console_cpu_s for watched, _ in pairs) / sum(watched.took_s for watched, _ in pairs)
     return [*figures, Figure(name="CPU of the console", value=busy * 100, unit="% of a core", less_is_better=True)]
 

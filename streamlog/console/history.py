@@ -154,7 +154,7 @@ class SampleHistory:
     def write(self, at_s: float, points: Mapping[Series, float]) -> None:
         """At most once in ten seconds. HistoryError where the database cannot be written.
 
-        When the clock was set back, all values are written again: those of before stand at later times.
+        When the clock was set back, all values are written again: the earlier ones stand at later times.
         """
         if at_s < self._written_s:
             self._last.clear()
