@@ -24,8 +24,8 @@ from streamlog.daemon.local_process import ProcessId
 from streamlog.model import TopicPartition
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from tests.deploy.prometheus import Prometheus
-from tests.nemesis.machine import Needs, Tools, lacking
-from tests.nemesis.shim import Shim
+from tests.nemesis.faults.machine import Needs, Tools, lacking
+from tests.nemesis.faults.shim import Shim
 
 ALL: Final = (1, 2, 3, 4, 5)
 VOTERS: Final = (1, 2, 3)
