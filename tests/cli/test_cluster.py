@@ -9,6 +9,7 @@ import pytest
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import StorageError
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from tests.cli.served import USAGE, ServedCluster, refused
 
 
@@ -98,7 +99,7 @@ def test_log_directories(served: ServedCluster) -> None:
 
 def test_release_and_level(served: ServedCluster) -> None:
     assert "version\t0.1.0\n" in served.run("cluster", "api").stdout
-    assert served.run("cluster", "upgrade").stdout == "metadata.version is 2.\n"
+    assert served.run("cluster", "upgrade").stdout == f"metadata.version is {METADATA_VERSION_MAX}.\n"
 
 
 @pytest.mark.parametrize(

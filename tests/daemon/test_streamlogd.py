@@ -79,12 +79,18 @@ class TestRefusals:
         assert main([str(tmp_path / "no.properties")]) == USAGE_ERROR
         assert capsys.readouterr().err == f"streamlogd: {tmp_path}/no.properties: No such file or directory\n"
 
-    @pytest.mark.parametrize("setting", ["authorizer.class.name=StandardAuthorizer", "audit.log.file=/audit"])
     def test_protection_that_is_not_there_is_not_passed_over(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert main([write_properties(tmp_path, "node.id=1", setting)]) == USAGE_ERROR
-        assert f"{setting.partition('=')[0]}: there is no " in capsys.readouterr().err
+        assert main([write_properties(tmp_path, "node.id=1", "audit.log.file=/audit")]) == USAGE_ERROR
+        assert "audit.log.file: there is no " in capsys.readouterr().err
+
+    def test_access_control_needs_tls(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = write_properties(tmp_path, "node.id=1", "authorizer.class.name=StandardAuthorizer")
+        assert main([path]) == USAGE_ERROR
+        found = capsys.readouterr().err
+        assert "authorizer.class.name" in found
+        assert "listeners must be SSL://" in found
 
     def test_keys_and_certificates_are_checked_before_the_start(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,6 +13,7 @@ from streamlog.api.convert import access as convert
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.client.admin.paging import next_token
 from streamlog.client.connection.any_node import AnyNode
+from streamlog.ports import Workers
 
 _ADMIN: Final = "streamlog.v1.Admin"
 _CREATE_ACLS: Final = unary(f"{_ADMIN}/CreateAcls", pb.CreateAclsResponse)
@@ -31,6 +31,7 @@ class AccessAdmin:
     """Who may do what: of AsyncAdmin, whose `start` sets the attributes."""
 
     _nodes: AnyNode
+    _workers: Workers
 
     async def create_acls(self, acls: Iterable[Acl]) -> None:
         """All or none; those that exist are no error."""
@@ -71,14 +72,14 @@ class AccessAdmin:
     async def create_user(self, name: str, password: str | None = None) -> str:
         """Returns the password; None: a random one."""
         chosen = generated() if password is None else password
-        hashed = convert.password_message(await asyncio.to_thread(salted, chosen))
+        hashed = convert.password_message(await self._workers.run(salted, chosen))
         await self._nodes.ask(_CREATE_USER, pb.CreateUserRequest(name=name, password=hashed))
         return chosen
 
     async def rotate_user(self, name: str, password: str | None = None) -> str:
         """Another password; the earlier one ends. Returns it; None: a random one."""
         chosen = generated() if password is None else password
-        hashed = convert.password_message(await asyncio.to_thread(salted, chosen))
+        hashed = convert.password_message(await self._workers.run(salted, chosen))
         await self._nodes.ask(_ALTER_USER, pb.AlterUserRequest(name=name, password=hashed))
         return chosen
 

@@ -105,6 +105,7 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, TransactionAdmin):
         if ports is None:
             ports = self._own_ports = real_ports(self._config)
         self._clock = ports.clock
+        self._workers = ports.workers
         backoff = self._backoff = client_config.backoff(self._config, ports.random)
         self._connections = Connections(
             ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff

@@ -27,7 +27,7 @@ class SentRecord(RecordFuture):
         """Called on the producer's thread: must not block."""
         loop = self.promise.loop
         if loop is not None:
-            loop.call_soon_threadsafe(super().add_done_callback, callback)
+            loop.call_soon_threadsafe(super().add_done_callback, callback)  # sim: for the synchronous producer only
 
 
 class SentMany:

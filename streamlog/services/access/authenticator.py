@@ -70,7 +70,8 @@ class Authenticator:
         if running is None:
             if len(self._checking) >= CHECKS_WAITING_MAX:
                 raise ThrottledError(f"more than {CHECKS_WAITING_MAX} logins are waiting: try again", limit=100)
-            running = self._checking[digest] = asyncio.ensure_future(self._check(header, digest, address))
+            check = self._check(header, digest, address)
+            running = self._checking[digest] = asyncio.ensure_future(check)  # sim: ends by itself, awaited below
             running.add_done_callback(lambda done: self._end(digest, done))
         return await asyncio.shield(running)
 
