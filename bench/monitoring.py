@@ -6,6 +6,9 @@ and nothing is scraped. Rounds alternate (A B B A), so that what else the machin
 whole rounds: records acknowledged a second, and records a CPU second of all nodes; the median of the pairs. The CPU of
 the console is not the nodes': on a machine with free cores it costs them nothing.
 
+After each pair comes one more round that is not looked at. The ratio of two such rounds is 1 but for what else the
+machine does: where its spread is wider than the effect, the figures above it prove nothing.
+
 Memory is of idle nodes: with and without `http.listeners`, scraped ten times.
 """
 
@@ -71,9 +74,10 @@ async def _measure(base: Path) -> list[Figure]:
     async with Cluster(base / "loaded") as cluster:
         await cluster.create(TOPIC)
         with _console(base / "console", cluster.addresses) as console:
-            pairs = await _pairs(cluster, console)
+            pairs, alone = await _pairs(cluster, console)
     return [
         *_ratios(pairs),
+        *_noise(alone),
         Figure(
             name="memory of a node, scraped ten times, more than one without HTTP",
             value=(scraped - plain) / 1e6,
@@ -113,18 +117,33 @@ def _ratios(pairs: list[tuple[Round, Round]]) -> list[Figure]:
     return [*figures, Figure(name="CPU of the console", value=busy * 100, unit="% of a core", less_is_better=True)]
 
 
+def _noise(pairs: list[tuple[Round, Round]]) -> list[Figure]:
+    """The widest distance from 1."""
+    rates = [abs(one.rate / other.rate - 1) for one, other in pairs]
+    per_cpu_s = [abs(one.per_cpu_s / other.per_cpu_s - 1) for one, other in pairs]
+    name = "noise: rounds not looked at differ by up to"
+    return [
+        Figure(name=f"{name}, records/s", value=max(rates) * 100, unit="%", less_is_better=True),
+        Figure(name="... records a CPU second", value=max(per_cpu_s) * 100, unit="%", less_is_better=True),
+    ]
+
+
 # Load.
 
 
-async def _pairs(cluster: Cluster, console: subprocess.Popen[bytes]) -> list[tuple[Round, Round]]:
+async def _pairs(
+    cluster: Cluster, console: subprocess.Popen[bytes]
+) -> tuple[list[tuple[Round, Round]], list[tuple[Round, Round]]]:
+    """(watched, alone), and (alone, alone)."""
     async with AsyncProducer(bootstrap_servers=cluster.addresses, linger_ms=5, batch_size=256 << 10) as producer:
         await _produce(producer, ROUND_S / 2)  # warm
-        pairs = []
+        pairs, both_alone = [], []
         for number in range(PAIRS):
             orders = (True, False) if number % 2 == 0 else (False, True)
             rounds = {watched: await _round(cluster, producer, console, watched=watched) for watched in orders}
             pairs.append((rounds[True], rounds[False]))
-        return pairs
+            both_alone.append((rounds[False], await _round(cluster, producer, console, watched=False)))
+        return pairs, both_alone
 
 
 async def _round(

@@ -76,7 +76,7 @@ def test_numbers_agree(rig: Rig) -> None:
     appended = 'sum(streamlog_topic_records_in_total{topic="orders"})'
     lag = 'sum by (group, topic) (streamlog:group_lag_records{group="g"})'
     rig.prometheus.wait_until("scraped", lambda: [value for _, value in rig.prometheus.query(lag)] == [21.0])
-    assert rig.prometheus.query(appended) == [({}, 3.0 * RECORDS)]
+    rig.prometheus.wait_until("scraped", lambda: rig.prometheus.query(appended) == [({}, 3.0 * RECORDS)])
     frame = json.loads(rig.run("top", "--once", "--interval", "1", "--output", "json"))
     assert [(one["group"], one["lag"]) for one in frame["groups"]] == [("g", 21)]
     described = json.loads(rig.run("group", "describe", "g", "--output", "json"))
