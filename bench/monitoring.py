@@ -31,7 +31,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from bench.cluster import Cluster, cpu_s, resident_bytes
+from bench.cluster import NODES, PARTITIONS, Cluster, cpu_s, resident_bytes
 from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.client import AsyncProducer
@@ -44,6 +44,13 @@ SCRAPE_S: Final = 5.0
 SCRAPES: Final = 10
 VALUE_BYTES: Final = 1_000
 TOPIC: Final = "monitored"
+BOUNDED: Final = {
+    "retention.bytes": str(128 << 20),
+    "segment.bytes": str(32 << 20),
+    "file.delete.delay.ms": "1000",
+}
+"""Of each replica: the rounds write tens of GB, which a disk need not have."""
+CHECKED_OFTEN: Final = {"log.retention.check.interval.ms": "2000"}
 RATIO_MIN: Final = 0.98
 MEMORY_MB_MAX: Final = 6.0
 
@@ -71,8 +78,9 @@ def run() -> list[Figure]:
 async def _measure(base: Path) -> list[Figure]:
     plain = await _memory(base / "plain", {HTTP_LISTENERS.name: ""})
     scraped = await _memory(base / "scraped", {})
-    async with Cluster(base / "loaded") as cluster:
-        await cluster.create(TOPIC)
+    async with Cluster(base / "loaded", CHECKED_OFTEN) as cluster:
+        await cluster.admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=NODES, configs=BOUNDED)
+        await cluster.until_in_sync(TOPIC)
         with _console(base / "console", cluster.addresses) as console:
             pairs, alone = await _pairs(cluster, console)
     return [
