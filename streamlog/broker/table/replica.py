@@ -142,6 +142,7 @@ class Replica:
             self._stray = False
         self._leave()
         if joined:
+            self._displaced = False
             self._note_complete()
         if self.is_unreported:
             self._context.went_offline()
@@ -397,7 +398,6 @@ class Replica:
     def _follow(self, log: Log, assigned: Assignment) -> None:
         partition = assigned.partition
         self.unfit = None
-        self._displaced = False
         self.follower = FollowerReplica(
             assigned.topic_id,
             log,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.access.acl import Acl, AclOperation, AclResourceType
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     ConfigAlteration,
@@ -27,6 +28,7 @@ from streamlog.model import PartitionId, TopicPartition
 AT = TopicPartition("orders", PartitionId(0))
 CHANGE = ConfigChange(name="retention.ms", value="secret")
 
+ENTRY = Acl(resource_type=AclResourceType.TOPIC, name="orders", principal="User:alice", operation=AclOperation.READ)
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], Action, str]] = [
     ("create_topics", ([NewTopic(name="a"), NewTopic(name="b")],), {}, Action.TOPIC_CREATE, "topics a, b"),
     ("create_topic", ("a",), {"configs": {"x": "secret"}}, Action.TOPIC_CREATE, "topic a"),
@@ -91,6 +93,17 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], Action, str]] = [
         "transactional id tx",
     ),
     ("abort_hanging_transaction", (AT, 5), {}, Action.TRANSACTION_END, "producer 5 in partition orders-0"),
+    (
+        "create_acls",
+        ([ENTRY],),
+        {},
+        Action.NODE_CONFIG,
+        "access control list entries ALLOW User:alice READ on topic orders from *",
+    ),
+    ("delete_acls", ([str(ENTRY)],), {}, Action.NODE_CONFIG, f"access control list entries {ENTRY}"),
+    ("create_user", ("alice", "secret"), {}, Action.NODE_CONFIG, "new user alice"),
+    ("rotate_user", ("alice", "secret"), {}, Action.NODE_CONFIG, "password of user alice"),
+    ("delete_user", ("alice",), {}, Action.NODE_CONFIG, "deleted user alice"),
 ]
 
 

@@ -203,7 +203,7 @@ def test_the_file_on_disk(tmp_path: Path) -> None:
         storage.edit(lambda text: text)
     path.write_bytes(b"#" * (FILE_BYTES_MAX + 1))
     storage.reload()
-    assert "has more than" in storage.problems[0]
+    assert "larger than" in storage.problems[0]
     path.write_bytes(b"\xff")
     storage.reload()
     assert "not UTF-8" in storage.problems[0]
