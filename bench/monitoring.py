@@ -35,7 +35,7 @@ from bench.cluster import NODES, PARTITIONS, Cluster, cpu_s, resident_bytes
 from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.client import AsyncProducer
-from streamlog.config.node_settings import HTTP_LISTENERS
+from streamlog.config.settings.node_settings import HTTP_LISTENERS
 from streamlog.ports.system import run as run_loop
 
 PAIRS: Final = 6

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from streamlog.client.producer.async_producer import AsyncProducer
-from streamlog.client.producer.producer_batch import RecordFuture
+from streamlog.client.producer.batches.producer_batch import RecordFuture
 from streamlog.errors import StreamlogError
 from streamlog.model import Offset
 

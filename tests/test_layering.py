@@ -45,7 +45,7 @@ RESTRICTED = {
         "console/access/audit.py",
         "console/access/database.py",
         "console/access/users.py",
-        "console/history.py",
+        "console/collection/history.py",
     },
     "argon2": {"console/access/users.py"},
     "authlib": {"console/access/oidc.py"},

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamlog.config.client_settings import ADMIN, COMMON, CONSUMER, PRODUCER, TRACING
-from streamlog.config.node_settings import NODE
 from streamlog.config.print_config import default_text, type_text
 from streamlog.config.setting import Section, Setting
-from streamlog.config.tls_settings import TLS
-from streamlog.config.topic_defaults import SYNONYMS
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.client_settings import ADMIN, COMMON, CONSUMER, PRODUCER, TRACING
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.tls_settings import TLS
+from streamlog.config.settings.topic_defaults import SYNONYMS
+from streamlog.config.settings.topic_settings import TOPIC
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 

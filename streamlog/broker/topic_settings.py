@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import fields
 
-from streamlog.config import topic_settings as topic
 from streamlog.config.log_values import LogValues
+from streamlog.config.settings import topic_settings as topic
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.records import Codec, ProduceLimits, TimestampType
 from streamlog.storage.log_config import LogConfig

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from streamlog.client.consumer.sync_consumer import Consumer
     from streamlog.client.groups.group_offsets import OffsetAndMetadata
     from streamlog.client.producer.async_producer import AsyncProducer
+    from streamlog.client.producer.batches.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
     from streamlog.client.producer.partitioner import Partitioner, murmur2
-    from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
     from streamlog.client.producer.sent_records import SentMany, SentRecord
     from streamlog.client.producer.sync_producer import Producer
     from streamlog.client.transactions.transaction_manager import GroupMetadata, PreparedTransaction
@@ -75,7 +75,7 @@ _HOMES: Final = {
     "EARLIEST": "consumer.start_positions",
     "LATEST": "consumer.start_positions",
     "Admin": "admin.sync_admin",
-    "AppendedRange": "producer.producer_batch",
+    "AppendedRange": "producer.batches.producer_batch",
     "AsyncAdmin": "admin.async_admin",
     "AsyncConsumer": "consumer.async_consumer",
     "AsyncProducer": "producer.async_producer",
@@ -84,13 +84,13 @@ _HOMES: Final = {
     "ConsumerBatch": "consumer.consumer_records",
     "ConsumerRecord": "consumer.consumer_records",
     "GroupMetadata": "transactions.transaction_manager",
-    "ManyFuture": "producer.producer_batch",
+    "ManyFuture": "producer.batches.producer_batch",
     "OffsetAndMetadata": "groups.group_offsets",
     "Partitioner": "producer.partitioner",
     "PreparedTransaction": "transactions.transaction_manager",
     "Producer": "producer.sync_producer",
-    "RecordFuture": "producer.producer_batch",
-    "RecordMetadata": "producer.producer_batch",
+    "RecordFuture": "producer.batches.producer_batch",
+    "RecordMetadata": "producer.batches.producer_batch",
     "SentMany": "producer.sent_records",
     "SentRecord": "producer.sent_records",
     "murmur2": "producer.partitioner",

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamlog.client.connection.backoff import Backoff
-from streamlog.config import Config, Loaded, client_settings
+from streamlog.config import Config, Loaded
+from streamlog.config.settings import client_settings
 from streamlog.errors import InvalidConfigError
 from streamlog.ports import Random
 

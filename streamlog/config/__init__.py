@@ -2,11 +2,11 @@
 
 Nothing else in the project parses options. The tables are data:
 
-    node_settings      the node, and the whole NODE table; with log_, group_, security_, tls_settings
-    topic_settings     TOPIC
-    topic_defaults     the node's settings that are topics' defaults, and the synonyms between the two
-    client_settings    PRODUCER, CONSUMER, ADMIN; with producer_, consumer_settings
-    kafka_only         Kafka's settings that have no effect here, and why
+    settings/node_settings      the node, and the whole NODE table; with log_, group_, security_, tls_settings
+    settings/topic_settings     TOPIC
+    settings/topic_defaults     the node's settings that are topics' defaults, and the synonyms between the two
+    settings/client_settings    PRODUCER, CONSUMER, ADMIN; with producer_, consumer_settings
+    settings/kafka_only         Kafka's settings that have no effect here, and why
 
 How they are used:
 

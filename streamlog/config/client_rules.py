@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config import client_settings as client
-from streamlog.config import consumer_settings as consumer
-from streamlog.config import producer_settings as producer
 from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
 from streamlog.config.rule import KEY_MISSING, TLS_RULES, TRUST_MISSING, Rule, at_most, below, has_key, has_trust
+from streamlog.config.settings import client_settings as client
+from streamlog.config.settings import consumer_settings as consumer
+from streamlog.config.settings import producer_settings as producer
 
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition keeps as many batches of a producer
 

@@ -16,10 +16,10 @@ from msgspec import Struct
 from streamlog.config.effective import Config, Layer, node_config, topic_config
 from streamlog.config.kinds import ListOf, shown
 from streamlog.config.node_rules import NODE_RULES, TOPIC_RULES
-from streamlog.config.node_settings import NODE
 from streamlog.config.rule import Rule
 from streamlog.config.setting import Setting, Update
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.topic_settings import TOPIC
 from streamlog.config.unknown import require
 from streamlog.errors import InvalidConfigError
 

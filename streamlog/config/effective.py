@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct
 
-from streamlog.config.node_settings import NODE
 from streamlog.config.setting import HIDDEN, Setting, Table
-from streamlog.config.topic_defaults import SYNONYMS, Synonym
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.topic_defaults import SYNONYMS, Synonym
+from streamlog.config.settings.topic_settings import TOPIC
 from streamlog.errors import InvariantError
 
 T = TypeVar("T")

@@ -15,15 +15,15 @@ from typing import Final, TypeAlias
 from msgspec import Struct, field
 
 from streamlog.config.client_rules import CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES
-from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.config.effective import Config, Layer, Source, plain_config
 from streamlog.config.kinds import format_value, shown
 from streamlog.config.node_rules import NODE_RULES
-from streamlog.config.node_settings import NODE
-from streamlog.config.not_yet import NOT_YET, WARNED
 from streamlog.config.properties import parse_properties
 from streamlog.config.rule import Rule
 from streamlog.config.setting import Setting, Table
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.not_yet import NOT_YET, WARNED
 from streamlog.config.unknown import explain
 from streamlog.errors import InvalidConfigError
 

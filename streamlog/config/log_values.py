@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from streamlog.config import topic_settings as topic
 from streamlog.config.effective import Layer, node_value, topic_config
-from streamlog.config.log_settings import PRODUCER_ID_EXPIRATION_MS
+from streamlog.config.settings import topic_settings as topic
+from streamlog.config.settings.log_settings import PRODUCER_ID_EXPIRATION_MS
 
 
 class LogValues(Struct, frozen=True, kw_only=True):

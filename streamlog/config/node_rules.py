@@ -6,11 +6,6 @@ from typing import Final
 
 from streamlog.access.acl import check_principal
 from streamlog.access.principals import parse_mapping_rules
-from streamlog.config import group_settings as groups
-from streamlog.config import node_settings as node
-from streamlog.config import security_settings as security
-from streamlog.config import topic_defaults as defaults
-from streamlog.config import topic_settings as topic
 from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
 from streamlog.config.rule import (
@@ -24,6 +19,11 @@ from streamlog.config.rule import (
     has_trust,
     is_now,
 )
+from streamlog.config.settings import group_settings as groups
+from streamlog.config.settings import node_settings as node
+from streamlog.config.settings import security_settings as security
+from streamlog.config.settings import topic_defaults as defaults
+from streamlog.config.settings import topic_settings as topic
 from streamlog.errors import InvalidRequestError
 
 # Besides records, a request has names, ids and gRPC's framing.

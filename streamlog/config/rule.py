@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from streamlog.config import tls_settings as tls
 from streamlog.config.effective import Config
 from streamlog.config.setting import HIDDEN, Setting
+from streamlog.config.settings import tls_settings as tls
 
 
 class Rule(Struct, frozen=True):

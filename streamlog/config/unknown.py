@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
-from streamlog.config.kafka_only import why_not, why_not_family
 from streamlog.config.kinds import shown
-from streamlog.config.node_settings import NODE
 from streamlog.config.setting import GUESS_LENGTH_MAX, Setting, Table, alike
-from streamlog.config.topic_defaults import SYNONYMS
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.settings.kafka_only import why_not, why_not_family
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.topic_defaults import SYNONYMS
+from streamlog.config.settings.topic_settings import TOPIC
 from streamlog.errors import InvalidConfigError
 
 # Similar enough to be a typing error, among names of a family that has no effect here.

@@ -1,12 +1,9 @@
 """The web console: a separate process, and an ordinary client of any cluster that it can reach.
 
-    sample       reads the cluster's state every few seconds: `Sample`, a value
-    rates        two samples -> records and bytes a second, lags: pure
-    history      samples kept in SQLite (or another database by URL), downsampled, bounded
-    sampler      the task that samples, keeps the history and notifies the pages
+    collection/  reads the cluster's state every few seconds, computes rates, keeps the history
     browse       reads records for a page, bounded
     guard        the one place where the console changes the cluster; access/ has users, roles, audit
-    server       the HTTP server; `pages/` has one file for each view, `layout` what they share
+    server       the HTTP server; `pages/` has one file for each view, `widgets/` what they share
 
 Pages read what the sampler has, and call the admin client for a user's actions. Everything that comes from the cluster
 (names, keys, values) is shown as text.

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from streamlog.client import AsyncProducer
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ConfigResource, ElectionType, ResourceType
-from streamlog.client.producer.producer_batch import RecordMetadata
+from streamlog.client.producer.batches.producer_batch import RecordMetadata
 from streamlog.console.access.caller import permitted
 from streamlog.console.access.roles import Action
 from streamlog.errors import InvalidRequestError, StreamlogError

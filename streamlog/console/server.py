@@ -25,13 +25,13 @@ from streamlog.console.access.audit import AuditLog
 from streamlog.console.access.caller import SCOPE_KEY
 from streamlog.console.access.control import Access, SessionCaller
 from streamlog.console.access.database import AccessError, opened
-from streamlog.console.access.gate import Gate
+from streamlog.console.access.gate import RequestGate
 from streamlog.console.access.login import CALLBACK, LoginApp, Provider
-from streamlog.console.access.sessions import Session
+from streamlog.console.access.sessions import UserSession
 from streamlog.console.access.settings import AccessSettings, OidcSettings, is_loopback, load
 from streamlog.console.access.users import Users
 from streamlog.console.alarms.store import AlarmStore
-from streamlog.console.history import SampleHistory
+from streamlog.console.collection.history import SampleHistory
 from streamlog.console.tls import TlsFiles
 from streamlog.regular_file import read_regular
 
@@ -95,7 +95,7 @@ def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Call
         frozenset(f"{_bracketed(name)}:{port}" for name in (options.host, HOST, "localhost")) if local else frozenset()
     )
     watched: list[Callable[[], Coroutine[Any, Any, None]]] = [access.run]
-    app = Gate(
+    app = RequestGate(
         _app(settings, data, history, access, options.alarms or data / ALARMS_FILE, watched),
         LoginApp(access, provider),
         access,
@@ -141,7 +141,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _open_pages(session: Session) -> int:
+def _open_pages(session: UserSession) -> int:
     from nicegui import Client
 
     callers = (one.request.scope.get(SCOPE_KEY) for one in Client.instances.values())
@@ -161,6 +161,8 @@ def _app(
     from nicegui import ui
 
     from streamlog.console.alarms.engine import AlarmEngine
+    from streamlog.console.collection.sampler import ClusterSampler
+    from streamlog.console.collection.versions import NodeVersions
     from streamlog.console.decoding.process import SchemaDecoder
     from streamlog.console.pages import (
         alarms,
@@ -174,8 +176,6 @@ def _app(
         topics,
         transactions,
     )
-    from streamlog.console.sampler import ClusterSampler
-    from streamlog.console.versions import NodeVersions
 
     times = {"default.api.timeout.ms": CALL_MS, "request.timeout.ms": CALL_MS}
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")

@@ -19,7 +19,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.config import Config, node_settings
+from streamlog.config import Config
+from streamlog.config.settings import node_settings
 from streamlog.controller.clocks import QuorumClocks
 from streamlog.controller.controller_term import ControllerTerm
 from streamlog.controller.identity import is_gone

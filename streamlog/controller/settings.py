@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from streamlog.config import Config, group_settings, topic_defaults
-from streamlog.config import node_settings as node
+from streamlog.config import Config
+from streamlog.config.settings import group_settings, topic_defaults
+from streamlog.config.settings import node_settings as node
 from streamlog.metadata.partitions.replica_states import RecoveryStrategy
 from streamlog.metadata.settings import ControllerSettings
 

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from streamlog.config import Config, group_settings
+from streamlog.config import Config
+from streamlog.config.settings import group_settings
 from streamlog.coordinator.group_shard import GroupShard
 from streamlog.coordinator.shards import Leaderships, Shards
 from streamlog.coordinator.topics import ImageTopics

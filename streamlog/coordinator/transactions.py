@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.config import group_settings
+from streamlog.config.settings import group_settings
 from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
 from streamlog.coordinator.shards import Leaderships, Shards
 from streamlog.coordinator.transaction_shard import ProducerIdSequence, TransactionShard

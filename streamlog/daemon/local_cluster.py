@@ -27,8 +27,8 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.config import Config, load_node
-from streamlog.config import node_settings as settings
 from streamlog.config.properties import escape_value, parse_properties
+from streamlog.config.settings import node_settings as settings
 from streamlog.daemon.free_ports import HOST, free_ports, is_free
 from streamlog.daemon.local_process import ProcessId, load_process_id, save_process_id
 from streamlog.daemon.text_file import private, read_properties, write_private

@@ -14,9 +14,10 @@ import traceback
 from collections.abc import Sequence
 from typing import Final, cast
 
-from streamlog.config import Loaded, load_node, log_settings, print_config
-from streamlog.config import node_settings as settings
-from streamlog.config.not_yet import NOT_YET, REFUSED
+from streamlog.config import Loaded, load_node, print_config
+from streamlog.config.settings import log_settings
+from streamlog.config.settings import node_settings as settings
+from streamlog.config.settings.not_yet import NOT_YET, REFUSED
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import DaemonFiles, StartReport, detach, remove_pid
 from streamlog.daemon.file_limit import raise_file_limit

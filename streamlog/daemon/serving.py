@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from streamlog.config import Loaded
-from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Address
+from streamlog.config.settings import node_settings as settings
 from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, write_pid
 from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.loop_delay import LoopDelay

@@ -12,8 +12,8 @@ import datetime
 from typing import TYPE_CHECKING, Final
 
 from streamlog.config import Config
-from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Protocol
+from streamlog.config.settings import node_settings as settings
 from streamlog.daemon.log_lines import LogLines
 from streamlog.metrics import Family
 from streamlog.metrics.families import gauge

@@ -44,7 +44,7 @@ class Topics(Protocol):
 
 
 class GroupSettings(Struct, frozen=True, kw_only=True):
-    """The node's settings, named as in streamlog.config.group_settings."""
+    """The node's settings, named as in streamlog.config.settings.group_settings."""
 
     assignors: tuple[str, ...]  # the first is the default
     heartbeat_interval_ms: int

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamlog.config import Config
-from streamlog.config import node_settings as settings
 from streamlog.config.addresses import Address
+from streamlog.config.settings import node_settings as settings
 from streamlog.model import BrokerId
 from streamlog.raft.voters import Voter, VoterSet
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from streamlog.access.principals import parse_mapping_rules
 from streamlog.config import Config
-from streamlog.config import security_settings as security
+from streamlog.config.settings import security_settings as security
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Ports
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
-from streamlog.services.access.gate import Gate
+from streamlog.services.access.gate import MethodGate
 
 
 def made_authorizer(config: Config, view: MetadataView) -> Authorizer:
@@ -21,10 +21,10 @@ def made_authorizer(config: Config, view: MetadataView) -> Authorizer:
     )
 
 
-def made_gate(config: Config, view: MetadataView, authorizer: Authorizer, ports: Ports) -> Gate | None:
+def made_gate(config: Config, view: MetadataView, authorizer: Authorizer, ports: Ports) -> MethodGate | None:
     """None without an authorizer: calls pay nothing then."""
     if not authorizer.enabled:
         return None
     authenticator = Authenticator(view, ports.clock, ports.random, ports.workers)
     rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
-    return Gate(view, authorizer, authenticator, rules)
+    return MethodGate(view, authorizer, authenticator, rules)

@@ -22,7 +22,7 @@ from streamlog.broker.leading.replication_service import ReplicationService
 from streamlog.broker.producer_id_blocks import ProducerIdBlocks
 from streamlog.broker.table.replicas import Replicas
 from streamlog.broker.throttle import Throttle
-from streamlog.config import node_settings as settings
+from streamlog.config.settings import node_settings as settings
 from streamlog.controller import ControllerLink
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.coordinator.transactions import TransactionCoordinator

@@ -16,7 +16,7 @@ from streamlog.api.service import Service, stream_handlers, unary_handlers
 from streamlog.errors import InvariantError, Status
 from streamlog.node.metrics.calls import CallMeter
 from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
-from streamlog.services.access.gate import Gate
+from streamlog.services.access.gate import MethodGate
 from streamlog.tls.callers import INTERNAL_PREFIX, check_node
 
 
@@ -24,7 +24,7 @@ class MethodRouter:
     """Gets the methods' names when it is made, their handlers by `connect`."""
 
     def __init__(
-        self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter, gate: Gate | None = None
+        self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter, gate: MethodGate | None = None
     ) -> None:
         """`unary`, `streaming`: full names of the methods. `meter` counts their calls. `gate`: of a node with an
         authorizer.

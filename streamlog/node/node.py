@@ -27,9 +27,10 @@ from typing import Final
 from streamlog.api.health import Health
 from streamlog.api.reflection import Reflection
 from streamlog.api.service import Service
-from streamlog.config import Loaded, log_settings
-from streamlog.config import node_settings as settings
+from streamlog.config import Loaded
 from streamlog.config.addresses import Address
+from streamlog.config.settings import log_settings
+from streamlog.config.settings import node_settings as settings
 from streamlog.controller import ActiveController, ControllerLink, ControllerService
 from streamlog.errors import first_error
 from streamlog.metadata.brokers.registration import RegisterBroker

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from streamlog.config import Config
-from streamlog.config import node_settings as settings
+from streamlog.config.settings import node_settings as settings
 from streamlog.controller import ActiveController
 from streamlog.errors import NotControllerError
 from streamlog.metadata.configs.node_configs import NodeConfigs

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from streamlog.config import Config
-from streamlog.config import node_settings as settings
+from streamlog.config.settings import node_settings as settings
 from streamlog.controller import ControllerLink
 from streamlog.errors import (
     BrokerIdNotRegisteredError,

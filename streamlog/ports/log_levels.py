@@ -50,7 +50,7 @@ LOGGERS: Final = (
 DEFAULT: Final = LogLevel.INFO
 
 
-class LoggerLevel(Struct, frozen=True):
+class LoggerState(Struct, frozen=True):
     name: str
     level: LogLevel  # in effect
     is_set: bool  # for this logger; else inherited
@@ -82,8 +82,8 @@ class LogLevels:
             logger = resolved(logger.rpartition(".")[0])
         return self._own[logger]
 
-    def loggers(self) -> list[LoggerLevel]:
-        return [LoggerLevel(name, self.level(name), name in self._own) for name in LOGGERS]
+    def loggers(self) -> list[LoggerState]:
+        return [LoggerState(name, self.level(name), name in self._own) for name in LOGGERS]
 
     def alter(self, changes: Mapping[str, LogLevel | None]) -> None:
         """None: back to the level of the logger above. Keys are of LOGGERS."""

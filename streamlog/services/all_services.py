@@ -18,7 +18,7 @@ from streamlog.api.pb import (
 from streamlog.api.service import Method, Service
 from streamlog.broker.append.admission import QueuedBytes
 from streamlog.client.connection.backoff import Backoff
-from streamlog.config.node_settings import (
+from streamlog.config.settings.node_settings import (
     SOCKET_REQUEST_MAX_BYTES,
 )
 from streamlog.coordinator.groups import GroupCoordinator

@@ -2,13 +2,11 @@
 
     process     one incarnation of a node: kill -9, pause, death at a chosen write
     loop, task  asyncio in virtual time with a seeded order; `run`
-    image, inode, disk, filesystem
-                the page-cache model and the disk port on it
+    files/      the page-cache model and the disk port on it
     clock, workers
                 the other ports
     machine     one computer driven step by step, for tests of what stands on the disk alone
-    fabric, call, network
-                the wires between hosts, a call on them, the network port
+    wires/      the wires between hosts, a call on them, the network port
     world       hosts, their incarnations, one network, one seed
     faults, nemesis, history, shrink
                 a plan of faults as data, what carries it out, what clients saw, a failing plan made short
@@ -19,13 +17,13 @@ the contracts of the real ones; one conformance suite runs on both.
 """
 
 from streamlog.sim.clock import SimClock
-from streamlog.sim.disk import DiskFaults, SimDisk
-from streamlog.sim.fabric import Fabric
-from streamlog.sim.filesystem import SimFile, SimFileSystem, SimMapping
+from streamlog.sim.files.disk import DiskFaults, SimDisk
+from streamlog.sim.files.filesystem import SimFile, SimFileSystem, SimMapping
 from streamlog.sim.loop import Deadlock, Livelock, Order, SimError, SimLoop, run
 from streamlog.sim.machine import Machine
-from streamlog.sim.network import SimNetwork
 from streamlog.sim.process import Killed, Process
+from streamlog.sim.wires.fabric import Fabric
+from streamlog.sim.wires.network import SimNetwork
 from streamlog.sim.workers import SimWorkers
 from streamlog.sim.world import Host, SimNode, World
 

@@ -21,8 +21,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from streamlog.sim.clock import SimClock
-from streamlog.sim.disk import DiskFaults, SimDisk
-from streamlog.sim.filesystem import SimFileSystem
+from streamlog.sim.files.disk import DiskFaults, SimDisk
+from streamlog.sim.files.filesystem import SimFileSystem
 from streamlog.sim.loop import Order, SimError, SimLoop, quiet_collector
 from streamlog.sim.process import Killed, Process
 from streamlog.sim.workers import SimWorkers

@@ -18,10 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.errors import StorageError
-from streamlog.sim.disk import DiskFaults
-from streamlog.sim.fabric import Link
 from streamlog.sim.faults import OF_THE_PROGRAM, Fault, FaultKind, Hardware
+from streamlog.sim.files.disk import DiskFaults
 from streamlog.sim.process import Killed
+from streamlog.sim.wires.fabric import Link
 from streamlog.sim.world import Host, World
 
 RESTART_S: Final = 0.5

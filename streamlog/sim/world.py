@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from streamlog.ports.bundle import Ports
 from streamlog.sim.clock import SimClock
-from streamlog.sim.disk import SimDisk
-from streamlog.sim.fabric import Fabric
-from streamlog.sim.filesystem import SimFileSystem
+from streamlog.sim.files.disk import SimDisk
+from streamlog.sim.files.filesystem import SimFileSystem
 from streamlog.sim.loop import SimLoop
-from streamlog.sim.network import SimNetwork
 from streamlog.sim.process import Process
 from streamlog.sim.task import SimTask
+from streamlog.sim.wires.fabric import Fabric
+from streamlog.sim.wires.network import SimNetwork
 from streamlog.sim.workers import SimWorkers
 
 T = TypeVar("T")

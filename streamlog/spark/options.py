@@ -22,7 +22,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from streamlog.config import load_admin, load_consumer, load_producer
-from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.errors import InvalidConfigError
 from streamlog.spark.failures import OptionError
 

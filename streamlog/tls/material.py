@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from msgspec import Struct
 
 from streamlog.config import Config
-from streamlog.config import tls_settings as tls
+from streamlog.config.settings import tls_settings as tls
 from streamlog.errors import InvalidConfigError
 from streamlog.model import BrokerId
 from streamlog.regular_file import OTHERS, read_regular

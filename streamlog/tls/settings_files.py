@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from streamlog.config import tls_settings as tls
-from streamlog.config.client_settings import SECURITY_PROTOCOL
-from streamlog.config.node_settings import LISTENERS, NODE_ID
 from streamlog.config.properties import escape_value
-from streamlog.config.security_settings import AUTHORIZER_CLASS_NAME, SUPER_USERS
+from streamlog.config.settings import tls_settings as tls
+from streamlog.config.settings.client_settings import SECURITY_PROTOCOL
+from streamlog.config.settings.node_settings import LISTENERS, NODE_ID
+from streamlog.config.settings.security_settings import AUTHORIZER_CLASS_NAME, SUPER_USERS
 from streamlog.tls.authority import CA_CERTIFICATE, ORGANIZATION
 
 ADMINISTRATOR: Final = "admin"

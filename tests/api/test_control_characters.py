@@ -9,19 +9,9 @@ from typing import Any
 
 import pytest
 
-from streamlog.api.convert import (
-    cluster,
-    configs,
-    consume,
-    controller,
-    group_admin,
-    groups,
-    produce,
-    publish_transactions,
-    topics,
-    transaction_admin,
-    transactions,
-)
+from streamlog.api.convert import cluster, controller, groups, transactions
+from streamlog.api.convert.admin import configs, group_admin, topics, transaction_admin
+from streamlog.api.convert.records import consume, produce, publish_transactions
 from streamlog.api.pb import (
     admin_pb2,
     batches_pb2,

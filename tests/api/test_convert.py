@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from streamlog.api.convert import configs, fetch, offsets, placement, produce
-from streamlog.api.convert.partitions import isolation_level
+from streamlog.api.convert import offsets
+from streamlog.api.convert.admin import configs, placement
+from streamlog.api.convert.admin.partitions import isolation_level
+from streamlog.api.convert.records import fetch, produce
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
 from streamlog.api.requests import (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from streamlog.api.convert import configs, placement, topics
-from streamlog.api.convert.placement import DrainAction
+from streamlog.api.convert.admin import configs, placement, topics
+from streamlog.api.convert.admin.placement import DrainAction
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
 from streamlog.config import Operation

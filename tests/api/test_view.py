@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamlog.api.convert import configs, topics, view
+from streamlog.api.convert import view
+from streamlog.api.convert.admin import configs, topics
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import InvalidPartitionsError, InvalidReplicationFactorError, InvalidTopicError

@@ -8,7 +8,7 @@ import asyncio
 import random
 
 from streamlog.errors import StreamlogError
-from streamlog.sim.disk import DiskFaults
+from streamlog.sim.files.disk import DiskFaults
 from tests.broker.nodes import Cluster, play
 
 NODES = (1, 2, 3)

@@ -11,7 +11,7 @@ from streamlog.errors import BrokerNotAvailableError, DamagedFileError, OffsetOu
 from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.records import scan_headers
 from streamlog.records.header import HEADER_SIZE
-from streamlog.sim.inode import FileNode
+from streamlog.sim.files.inode import FileNode
 from streamlog.storage.integrity.repair import FREE_BYTES_MIN
 from tests.broker.nodes import Cluster, play
 from tests.broker.three_nodes import three_nodes

@@ -18,7 +18,7 @@ from streamlog.errors import (
 from streamlog.model import BrokerEpoch, BrokerId, Offset
 from streamlog.ports import RpcError
 from streamlog.replication.leader import GONE_MAX_MS
-from streamlog.sim.disk import DiskFaults
+from streamlog.sim.files.disk import DiskFaults
 from tests.broker.nodes import LAG_MAX_MS, Cluster, play
 from tests.broker.rig import append_to
 from tests.broker.three_nodes import three_nodes

@@ -24,7 +24,7 @@ from streamlog.cli.top.screen import duration, number, screen, size, text
 from streamlog.client import Admin, Producer
 from streamlog.client.admin.group_values import GroupListing, GroupState
 from streamlog.client.admin.values import PartitionDescription, TopicDescription
-from streamlog.console.sample import PartitionEnd, Sample
+from streamlog.console.collection.sample import PartitionEnd, Sample
 from streamlog.errors import BrokerNotAvailableError
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState

@@ -10,7 +10,7 @@ from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.start_positions import EARLIEST
 from streamlog.client.producer.async_producer import AsyncProducer
-from streamlog.client.producer.producer_batch import RecordFuture
+from streamlog.client.producer.batches.producer_batch import RecordFuture
 from streamlog.config import Loaded, PropertiesFile, load_node
 from streamlog.errors import (
     BrokerNotAvailableError,

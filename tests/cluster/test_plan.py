@@ -7,7 +7,7 @@ from itertools import product
 from msgspec.structs import replace
 
 from streamlog.config import load_consumer, load_producer
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.topic_settings import TOPIC
 from streamlog.sim.faults import FaultKind
 from streamlog.sim.loop import Order
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streamlog.config.node_settings import NODE
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.topic_settings import TOPIC
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.config import Operation, Scope, changed_value, check_together, check_value, node_layers
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.topic_settings import TOPIC
 from streamlog.errors import InvalidConfigError
 
 SET, DELETE, APPEND, SUBTRACT = Operation.SET, Operation.DELETE, Operation.APPEND, Operation.SUBTRACT

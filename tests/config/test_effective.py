@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamlog.config import (
-    ConfigSynonym,
-    Layer,
-    Source,
-    node_config,
-    node_layers,
-    node_settings,
-    resolve_log_settings,
-    tls_settings,
-    topic_config,
-    topic_defaults,
-    topic_settings,
-)
+from streamlog.config import ConfigSynonym, Layer, Source, node_config, node_layers, resolve_log_settings, topic_config
 from streamlog.config.setting import HIDDEN, Setting
+from streamlog.config.settings import node_settings, tls_settings, topic_defaults, topic_settings
 from streamlog.errors import InvalidConfigError, InvariantError
 
 HOUR_MS = 3_600_000

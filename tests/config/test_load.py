@@ -6,22 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.config import (
-    Loaded,
-    PropertiesFile,
-    Source,
-    client_settings,
-    consumer_settings,
-    load_admin,
-    load_consumer,
-    load_node,
-    load_producer,
-    log_settings,
-    node_settings,
-    producer_settings,
-)
+from streamlog.config import Loaded, PropertiesFile, Source, load_admin, load_consumer, load_node, load_producer
 from streamlog.config.load import REPORTED_MAX
-from streamlog.config.node_settings import NODE
+from streamlog.config.settings import client_settings, consumer_settings, log_settings, node_settings, producer_settings
+from streamlog.config.settings.node_settings import NODE
 from streamlog.errors import InvalidConfigError
 
 

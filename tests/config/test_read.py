@@ -9,18 +9,19 @@ import pytest
 
 import streamlog
 from streamlog.config import load_node
-from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
-from streamlog.config.log_settings import LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS
-from streamlog.config.node_settings import NODE
-from streamlog.config.not_yet import NOT_YET, REFUSED
 from streamlog.config.setting import Setting
-from streamlog.config.topic_defaults import SYNONYMS
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.settings.log_settings import LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.not_yet import NOT_YET, REFUSED
+from streamlog.config.settings.topic_defaults import SYNONYMS
+from streamlog.config.settings.topic_settings import TOPIC
 
 PACKAGE = Path(streamlog.__file__).parent
+CONFIG = PACKAGE / "config"
 SETTINGS = {setting.name: setting for table in (NODE, TOPIC, PRODUCER, CONSUMER, ADMIN) for setting in table}
 # Where settings stand, are explained, or held against each other; what resolves a topic's, and decides by rules, reads.
-TABLES = re.compile(r"(.*_settings|not_yet|unknown|kafka_only|topic_defaults|client_rules|rule|__init__)\.py")
+TABLES = re.compile(r"(settings/.*|unknown|client_rules|rule|__init__)\.py")
 # A node's default of a topic's setting is read through the topic's.
 DEFAULTS = {one.setting.name: own for own, nodes in SYNONYMS.items() for one in nodes}
 
@@ -29,14 +30,15 @@ def words_of_readers() -> frozenset[str]:
     files = [
         path
         for path in PACKAGE.rglob("*.py")
-        if "pb" not in path.parts and not (path.parent.name == "config" and TABLES.fullmatch(path.name))
+        if "pb" not in path.parts
+        and not (path.is_relative_to(CONFIG) and TABLES.fullmatch(path.relative_to(CONFIG).as_posix()))
     ]
     return frozenset(word for path in files for word in re.findall(r"[A-Z][A-Z0-9_]+", path.read_text()))
 
 
 READERS = words_of_readers()
 # Node rules hold TLS settings against listeners; that alone does nothing with them.
-RULED = {name for name in NOT_YET if SETTINGS[name].constant in (PACKAGE / "config" / "node_rules.py").read_text()}
+RULED = {name for name in NOT_YET if SETTINGS[name].constant in (CONFIG / "node_rules.py").read_text()}
 
 
 def is_read(setting: Setting[object]) -> bool:

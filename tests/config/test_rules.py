@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.config import Loaded, PropertiesFile, load_admin, load_consumer, load_node, load_producer
-from streamlog.config import node_settings as node
 from streamlog.config.client_rules import idempotence_denied
+from streamlog.config.settings import node_settings as node
 from streamlog.errors import InvalidConfigError
 
 TLS = {"ssl.keystore.location": "key.pem", "ssl.truststore.location": "ca.pem"}

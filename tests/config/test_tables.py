@@ -9,25 +9,24 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, fields
 
-from streamlog.config import (
+from streamlog.config import node_layers, resolve_log_settings
+from streamlog.config.setting import Section, Setting, Table, Update
+from streamlog.config.settings import (
     client_settings,
     consumer_settings,
     group_settings,
     log_settings,
-    node_layers,
     node_settings,
     producer_settings,
-    resolve_log_settings,
     security_settings,
     tls_settings,
     topic_defaults,
     topic_settings,
 )
-from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
-from streamlog.config.kafka_only import why_not, why_not_family
-from streamlog.config.node_settings import NODE
-from streamlog.config.setting import Section, Setting, Table, Update
-from streamlog.config.topic_settings import TOPIC
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.settings.kafka_only import why_not, why_not_family
+from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.topic_settings import TOPIC
 from streamlog.config.unknown import explain
 from streamlog.errors import InvariantError
 from streamlog.metadata.settings import ControllerSettings

@@ -24,7 +24,7 @@ from click.testing import CliRunner
 
 from streamlog.cli.main import main
 from streamlog.client import Admin, Producer
-from streamlog.console.sampler import INTERVAL_S, RATE_OVER
+from streamlog.console.collection.sampler import INTERVAL_S, RATE_OVER
 from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.model import PartitionId, TopicPartition
 from tests.console.access.running import RunningConsole

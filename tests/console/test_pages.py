@@ -267,7 +267,7 @@ def test_what_goes_wrong_is_seen_without_a_reload_and_what_comes_back_too(page: 
 
 
 def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_path: Path) -> None:
-    from streamlog.console.history import SAMPLED, SampleHistory
+    from streamlog.console.collection.history import SAMPLED, SampleHistory
 
     database = f"sqlite:///{tmp_path / 'history.db'}"
     for _ in range(2):

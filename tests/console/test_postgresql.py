@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.console.access.roles import UserRole
+
 pytest.importorskip("sqlalchemy", reason="streamlog[console] is not installed")
 
 from click.testing import CliRunner
@@ -16,10 +18,9 @@ from streamlog.cli.main import main
 from streamlog.console.access import database
 from streamlog.console.access.audit import AuditFilter, AuditLog, Kind
 from streamlog.console.access.database import AccessError
-from streamlog.console.access.roles import Role
 from streamlog.console.access.users import Users
 from streamlog.console.alarms.store import AlarmStore
-from streamlog.console.history import TIERS, HistoryError, Point, SampleHistory
+from streamlog.console.collection.history import TIERS, HistoryError, Point, SampleHistory
 from tests.console.postgresql import PASSWORD, PostgreSql, missing, server
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -97,9 +98,9 @@ def test_users_audit_log_and_alarms_share_it(postgresql: PostgreSql, tmp_path: P
     history = SampleHistory.open(postgresql.url)
     engine = database.opened(tmp_path, postgresql.url)
     users, audit, alarms = Users(engine), AuditLog(engine), AlarmStore(history.engine)
-    users.add("alice", "a long password", Role.ADMIN)
+    users.add("alice", "a long password", UserRole.ADMIN)
     with pytest.raises(AccessError, match="alice"):
-        users.add("alice", "a long password", Role.VIEWER)
+        users.add("alice", "a long password", UserRole.VIEWER)
     number = audit.add(Kind.CHANGE, "alice", "127.0.0.1", "delete topic", "orders", "under way")
     audit.set_result(number, "done")
     assert [line.result for line in audit.lines(AuditFilter(text="ORDERS"))] == ["done"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamlog.console.formats import bytes_text
-from streamlog.console.table_view import PAGE_SIZES, Column, Row, TableState, cells, view
+from streamlog.console.widgets.formats import bytes_text
+from streamlog.console.widgets.table_view import PAGE_SIZES, Column, Row, TableState, cells, view
 
 COLUMNS = (Column("name", "Name"), Column("size", "Size", bytes_text))
 ROWS: list[Row] = [{"name": f"t{number}", "size": number * 1024} for number in range(1000)]

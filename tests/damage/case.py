@@ -23,7 +23,7 @@ from streamlog.errors import CorruptMessageError, InvariantError, StreamlogError
 from streamlog.sim import SimLoop
 from streamlog.sim import run as run_simulation
 from streamlog.sim.ban import traps
-from streamlog.sim.disk import DiskFaults
+from streamlog.sim.files.disk import DiskFaults
 from tests.damage.disks import Files, overwrite, put
 from tests.damage.harm import Harm, damaged, kinds
 from tests.damage.scene import NODES, READY_S, TOPICS, Stage, disks, fill, read, stored

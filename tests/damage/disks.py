@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from streamlog.sim.disk import SimDisk
-from streamlog.sim.inode import DirectoryNode, FileNode
+from streamlog.sim.files.disk import SimDisk
+from streamlog.sim.files.inode import DirectoryNode, FileNode
 
 Files: TypeAlias = dict[str, bytes]
 """Path -> content; a directory ends with `/`."""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.config import PropertiesFile, load_node, log_settings, node_settings
+from streamlog.config import PropertiesFile, load_node
 from streamlog.config.addresses import VoterAddress
+from streamlog.config.settings import log_settings, node_settings
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

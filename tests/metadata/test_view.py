@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamlog.config import Operation, Scope, node_settings, topic_settings
+from streamlog.config import Operation, Scope
+from streamlog.config.settings import node_settings, topic_settings
 from streamlog.errors import InvalidConfigError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.convert import encode_batch

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from streamlog.client.admin.transaction_values import OpenTransactions
-from streamlog.console.sample import sample
+from streamlog.console.collection.sample import sample
 from streamlog.errors import BrokerNotAvailableError
 from streamlog.monitor import cluster_state
 from tests.support.health_samples import cluster

@@ -16,8 +16,8 @@ from streamlog.ports import Network, RpcError, system
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.sim import Order, Process, SimLoop, run
-from streamlog.sim.fabric import Fabric
-from streamlog.sim.network import SimNetwork
+from streamlog.sim.wires.fabric import Fabric
+from streamlog.sim.wires.network import SimNetwork
 
 SIM_SEEDS: Final = 6
 MESSAGE_BYTES_MAX: Final = 1 << 20

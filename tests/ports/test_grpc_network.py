@@ -58,7 +58,7 @@ class Certificates:
 
 
 class Fixed(NamedTuple):
-    """Material that never changes."""
+    """PemMaterial that never changes."""
 
     key: bytes
     chain: bytes
@@ -94,7 +94,7 @@ def test_a_handler_gets_the_subject_of_a_verified_certificate(tmp_path: Path) ->
 
 
 class Renewed:
-    """Material that changes when a test says so."""
+    """PemMaterial that changes when a test says so."""
 
     def __init__(self, material: Fixed) -> None:
         self.material = material

@@ -22,7 +22,7 @@ from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import VoterSet
 from streamlog.sim import SimLoop
 from streamlog.sim import run as run_simulation
-from streamlog.sim.call import WINDOW_BYTES
+from streamlog.sim.wires.call import WINDOW_BYTES
 from streamlog.sim.world import World
 
 from .kit import PORT, Cluster, voter, voters

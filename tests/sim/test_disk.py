@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import InvariantError
 from streamlog.sim import DiskFaults, Machine
-from streamlog.sim.image import PAGE, Image
+from streamlog.sim.files.image import PAGE, Image
 
 MIB = 1 << 20
 

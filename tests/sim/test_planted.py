@@ -11,14 +11,15 @@ import pytest
 
 from streamlog.ports import posix_disk
 from streamlog.ports.posix_disk import PosixFile, PosixFileSystem
-from streamlog.sim import call, fabric, inode
-from streamlog.sim.call import CallEnd, ServerEnd
-from streamlog.sim.disk import SimDisk
-from streamlog.sim.fabric import Fabric, SimConnection, Wire
-from streamlog.sim.inode import DirectoryNode, FileNode
+from streamlog.sim.files import inode
+from streamlog.sim.files.disk import SimDisk
+from streamlog.sim.files.inode import DirectoryNode, FileNode
 from streamlog.sim.loop import SimLoop
 from streamlog.sim.process import Process
 from streamlog.sim.task import SimTask
+from streamlog.sim.wires import call, fabric
+from streamlog.sim.wires.call import CallEnd, ServerEnd
+from streamlog.sim.wires.fabric import Fabric, SimConnection, Wire
 
 from ..ports import test_disk as disk_suite
 from ..ports import test_network as network_suite
@@ -108,7 +109,7 @@ def write_all_or_nothing(patch: Patch) -> None:
 
 
 def let_locks_outlive_processes(patch: Patch) -> None:
-    patch.setattr("streamlog.sim.filesystem.SimLock.held", lambda self: True)
+    patch.setattr("streamlog.sim.files.filesystem.SimLock.held", lambda self: True)
 
 
 def leave_files_long(patch: Patch) -> None:

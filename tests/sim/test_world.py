@@ -14,7 +14,7 @@ import pytest
 
 from streamlog.ports import CallInfo, Ports, RpcError, Stream
 from streamlog.sim import Host, Order, SimError, SimLoop, World, run
-from streamlog.sim.fabric import KEEPALIVE_S
+from streamlog.sim.wires.fabric import KEEPALIVE_S
 from streamlog.sim.world import TIMER_JITTER_S
 
 from .sample_node import fingerprint

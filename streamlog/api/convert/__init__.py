@@ -5,5 +5,5 @@ numbers before calculations. An invalid field refuses the whole request, with it
 limit. What depends on the state of the cluster (does the topic exist?) the layers below decide, for each part of the
 request.
 
-`fields` has the checks; the other modules have one subject each.
+`fields` has the checks; the other modules have one subject each, those of records and of administration in folders.
 """

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.api.convert.admin.placement import node_id
 from streamlog.api.convert.fields import at_least, text
-from streamlog.api.convert.placement import node_id
 from streamlog.api.convert.view import node_description
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.metadata.features import METADATA_VERSION_MAX

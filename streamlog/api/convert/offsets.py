@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from streamlog.api.convert.admin.partitions import (
+    isolation_level,
+    known_epoch,
+    partition_ref,
+    set_partition,
+)
 from streamlog.api.convert.fields import (
     at_least,
     each,
     enum_value,
     leader_epoch,
-)
-from streamlog.api.convert.partitions import (
-    isolation_level,
-    known_epoch,
-    partition_ref,
-    set_partition,
 )
 from streamlog.api.errors import to_message
 from streamlog.api.pb import batches_pb2 as pb

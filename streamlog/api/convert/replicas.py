@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.api.convert.admin.placement import node_id
 from streamlog.api.convert.fields import at_least, distinct, each, partition_id, topic_name
-from streamlog.api.convert.placement import node_id
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import InvalidRequestError, StreamlogError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from streamlog.config import log_settings
+from streamlog.config.settings import log_settings
 from streamlog.errors import StorageError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.model import Offset

@@ -29,7 +29,7 @@ from streamlog.broker.table.partition_metadata import read_topic_id
 from streamlog.broker.table.replica import Assignment, Replica, ReplicaContext, ReplicaFollowing, not_leader
 from streamlog.broker.table.replica_state import state_of
 from streamlog.broker.topic_settings import TopicSettings
-from streamlog.config import node_settings
+from streamlog.config.settings import node_settings
 from streamlog.errors import (
     DamagedFileError,
     InvalidConfigError,

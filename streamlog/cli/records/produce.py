@@ -20,9 +20,9 @@ from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
 from streamlog.cli.records.standard_input import chunks
 from streamlog.client.producer.async_producer import AsyncProducer
-from streamlog.client.producer.producer_batch import ManyFuture
+from streamlog.client.producer.batches.producer_batch import ManyFuture
 from streamlog.config import load_producer
-from streamlog.config import producer_settings as producing
+from streamlog.config.settings import producer_settings as producing
 
 _PROMPT: Final = ">"
 # Sends whose results are not read yet; the producer's buffer bounds their bytes.

@@ -22,7 +22,7 @@ from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.top.frame import Frame, frame_of
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.console.sample import Sample, sample
+from streamlog.console.collection.sample import Sample, sample
 from streamlog.printable import escaped_json
 
 Show = Callable[[Frame], object]

@@ -10,8 +10,8 @@ from collections import defaultdict
 
 from msgspec import Struct
 
-from streamlog.console.rates import consumed_per_s, topic_rates, total
-from streamlog.console.sample import Sample
+from streamlog.console.collection.rates import consumed_per_s, topic_rates, total
+from streamlog.console.collection.sample import Sample
 from streamlog.monitor import findings_of
 
 

@@ -9,7 +9,7 @@ from streamlog.access.acl import Acl, AclFilter, AclOperation, AclResourceType
 from streamlog.access.acl_rules import AccessDecision
 from streamlog.access.passwords import generated, salted
 from streamlog.api.calls import unary
-from streamlog.api.convert import access as convert
+from streamlog.api.convert.admin import access as convert
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.client.admin.paging import next_token
 from streamlog.client.connection.any_node import AnyNode

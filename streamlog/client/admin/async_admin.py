@@ -33,7 +33,8 @@ from streamlog.client.admin.transactions import TransactionAdmin
 from streamlog.client.connection.any_node import AnyNode, AskTimes
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connection.connections import Connections
-from streamlog.config import client_settings, consumer_settings, load_admin
+from streamlog.config import load_admin
+from streamlog.config.settings import client_settings, consumer_settings
 from streamlog.errors import StreamlogError, UnknownServerError
 from streamlog.model import Offset, PartitionId, TopicId, TopicPartition
 

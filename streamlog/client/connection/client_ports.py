@@ -7,8 +7,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from streamlog.config import Config, client_settings
+from streamlog.config import Config
 from streamlog.config.addresses import Protocol as SecurityProtocol
+from streamlog.config.settings import client_settings
 from streamlog.ports import Clock, Network, Random, Workers
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork

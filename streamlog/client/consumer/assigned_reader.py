@@ -31,8 +31,9 @@ from streamlog.client.consumer.fetcher import Fetcher
 from streamlog.client.consumer.offset_finder import OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import Partition, Start, as_partition, as_start
-from streamlog.config import Config, client_settings
-from streamlog.config import consumer_settings as consuming
+from streamlog.config import Config
+from streamlog.config.settings import client_settings
+from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import (
     ClientClosedError,
     InvalidRequestError,

@@ -51,9 +51,9 @@ from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Partitio
 from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.client.groups.rebalancing import Listener, Listeners
-from streamlog.config import consumer_settings as consuming
 from streamlog.config import load_consumer
-from streamlog.config.client_settings import TRACING_ENABLE
+from streamlog.config.settings import consumer_settings as consuming
+from streamlog.config.settings.client_settings import TRACING_ENABLE
 from streamlog.errors import InvalidConfigError, RequestTimedOutError
 from streamlog.model import NO_OFFSET, Offset, TopicPartition
 

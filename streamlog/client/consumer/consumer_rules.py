@@ -9,7 +9,7 @@ from streamlog.client.connection.client_ports import RECEIVE_BYTES_MAX
 from streamlog.client.consumer.fetcher import FetchRules
 from streamlog.client.consumer.offset_finder import ISOLATION
 from streamlog.config import Config
-from streamlog.config import consumer_settings as consuming
+from streamlog.config.settings import consumer_settings as consuming
 from streamlog.model import IsolationLevel
 
 # The target size of a response; larger ones only make the next one wait longer.

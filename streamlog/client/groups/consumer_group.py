@@ -28,8 +28,8 @@ from streamlog.client.groups.consumer_membership import ConsumerMembership, Memb
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listeners, RebalanceRules, Rebalancing, no_offset
-from streamlog.config import client_settings
-from streamlog.config import consumer_settings as consuming
+from streamlog.config.settings import client_settings
+from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import LeaderEpoch, Offset, TopicPartition
 

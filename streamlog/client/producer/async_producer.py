@@ -32,23 +32,24 @@ from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
+from streamlog.client.producer.batches.pending_records import PendingRecords
+from streamlog.client.producer.batches.producer_batch import RecordFuture
+from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
 from streamlog.client.producer.delivery import Delivery
 from streamlog.client.producer.flushing import Flushing
 from streamlog.client.producer.partitioner import Partitioner, partitioner_of
-from streamlog.client.producer.pending_records import PendingRecords
-from streamlog.client.producer.producer_batch import RecordFuture
 from streamlog.client.producer.producer_rules import ProducerRules
 from streamlog.client.producer.producer_topics import ProducerTopics
 from streamlog.client.producer.waiting_sends import WaitingSends
-from streamlog.client.producer.wire_batch import ProducerIdAndEpoch
 from streamlog.client.transactions.transaction_commands import TransactionCommands
 from streamlog.client.transactions.transaction_manager import (
     TransactionManager,
     TransactionPhase,
     TransactionRules,
 )
-from streamlog.config import client_settings, load_producer
-from streamlog.config import producer_settings as producing
+from streamlog.config import load_producer
+from streamlog.config.settings import client_settings
+from streamlog.config.settings import producer_settings as producing
 from streamlog.errors import ClientClosedError, InvariantError, StreamlogError
 from streamlog.ports.malloc import free_one_large_block
 

@@ -24,9 +24,9 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
-from streamlog.client.producer.partition_queue import TIMER_EARLY_S, PartitionQueue, QueueRules
+from streamlog.client.producer.batches.partition_queue import TIMER_EARLY_S, PartitionQueue, QueueRules
+from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch, WireBatch
 from streamlog.client.producer.produce_link import ProduceLink, ProduceLinkRules
-from streamlog.client.producer.wire_batch import ProducerIdAndEpoch, WireBatch
 from streamlog.errors import (
     MessageTooLargeError,
     NotLeaderError,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager
 
+from streamlog.client.producer.batches.pending_records import PendingRecords
+from streamlog.client.producer.batches.producer_batch import PendingRecord, ProducerBatch, as_streamlog_error
 from streamlog.client.producer.delivery import Delivery
-from streamlog.client.producer.pending_records import PendingRecords
-from streamlog.client.producer.producer_batch import PendingRecord, ProducerBatch, as_streamlog_error
 from streamlog.client.transactions.transaction_manager import TransactionManager
 from streamlog.errors import RequestTimedOutError
 

@@ -25,8 +25,8 @@ from streamlog.api.pb import common_pb2
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.until_one_ends import run_until_one_ends
-from streamlog.client.producer.partition_queue import PartitionQueue
-from streamlog.client.producer.wire_batch import Encoding, WireBatch
+from streamlog.client.producer.batches.partition_queue import PartitionQueue
+from streamlog.client.producer.batches.wire_batch import Encoding, WireBatch
 from streamlog.errors import NetworkError, RequestTimedOutError, StreamlogError
 from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Acks, Offset, PartitionId, TopicPartition
 from streamlog.ports import Workers

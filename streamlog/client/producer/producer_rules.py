@@ -6,14 +6,15 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.client.producer.batches.partition_queue import QueueRules
+from streamlog.client.producer.batches.wire_batch import Encoding
 from streamlog.client.producer.delivery import DeliveryRules
-from streamlog.client.producer.partition_queue import QueueRules
 from streamlog.client.producer.produce_link import ProduceLinkRules
-from streamlog.client.producer.wire_batch import Encoding
 from streamlog.client.transactions.transaction_manager import TransactionRules
-from streamlog.config import Config, client_settings
-from streamlog.config import producer_settings as producing
+from streamlog.config import Config
 from streamlog.config.client_rules import idempotence_denied
+from streamlog.config.settings import client_settings
+from streamlog.config.settings import producer_settings as producing
 from streamlog.model import Acks
 from streamlog.records import Codec
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from streamlog.client.connection.metadata import MetadataCache
+from streamlog.client.producer.batches.partition_queue import PartitionQueue, QueueRules
+from streamlog.client.producer.batches.topic_table import TopicTable
 from streamlog.client.producer.delivery import Delivery
-from streamlog.client.producer.partition_queue import PartitionQueue, QueueRules
 from streamlog.client.producer.partitioner import Partitioner
-from streamlog.client.producer.topic_table import TopicTable
 from streamlog.errors import UnknownTopicIdError
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.ports import Random

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import Self
 
 from streamlog.client.connection.sync_loop import LoopThread, wait_on
-from streamlog.client.producer.producer_batch import AppendedRange, ManyFuture, Promise, RecordFuture, RecordMetadata
+from streamlog.client.producer.batches.producer_batch import (
+    AppendedRange,
+    ManyFuture,
+    Promise,
+    RecordFuture,
+    RecordMetadata,
+)
 from streamlog.errors import RequestTimedOutError
 
 

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from threading import RLock
 from typing import TypeAlias
 
-from streamlog.client.producer.producer_batch import RECORD_OVERHEAD
+from streamlog.client.producer.batches.producer_batch import RECORD_OVERHEAD
+from streamlog.client.producer.batches.topic_table import TopicTable
 from streamlog.client.producer.sent_records import SentRecord
-from streamlog.client.producer.topic_table import TopicTable
 
 ValueWay: TypeAlias = Callable[[bytes | None], SentRecord | None]
 KeyedWay: TypeAlias = Callable[[bytes | None, bytes], SentRecord | None]

@@ -15,8 +15,8 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Self
 
 from streamlog.client.connection.sync_loop import LoopThread, blocking
-from streamlog.client.producer.accumulator import NO_HEADERS
 from streamlog.client.producer.async_producer import AsyncProducer
+from streamlog.client.producer.batches.accumulator import NO_HEADERS
 from streamlog.client.producer.given_records import GivenHeaders
 from streamlog.client.producer.partitioner import Partitioner
 from streamlog.client.producer.sent_records import SentMany, SentRecord

@@ -17,12 +17,12 @@ from streamlog.client.connection.client_ports import ClientPorts
 from streamlog.client.connection.sync_loop import LoopThread
 from streamlog.client.connection.unclosed import close_at_the_end
 from streamlog.client.producer.async_producer import AsyncProducer
+from streamlog.client.producer.batches.producer_batch import ProducerBatch, RecordFuture
+from streamlog.client.producer.batches.topic_table import TopicTable
 from streamlog.client.producer.given_records import GivenHeaders, checked_headers
 from streamlog.client.producer.partitioner import Partitioner
-from streamlog.client.producer.producer_batch import ProducerBatch, RecordFuture
 from streamlog.client.producer.sent_records import SentRecord
 from streamlog.client.producer.short_ways import KeyedWay, ValueWay, keyed_way, value_way
-from streamlog.client.producer.topic_table import TopicTable
 from streamlog.errors import ThrottledError
 from streamlog.ports.forks import check_process
 

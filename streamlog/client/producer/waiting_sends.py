@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
-from streamlog.client.producer.accumulator import NO_HEADERS, Accumulator
+from streamlog.client.producer.batches.accumulator import NO_HEADERS, Accumulator
+from streamlog.client.producer.batches.many_records import Columns, Sizes, by_partition, check_types
+from streamlog.client.producer.batches.pending_records import OVERHEAD_BYTES
+from streamlog.client.producer.batches.producer_batch import ManyFuture, ProducerBatch, RecordFuture
+from streamlog.client.producer.batches.topic_table import TopicTable
 from streamlog.client.producer.given_records import GivenHeaders, checked_headers, checked_partition, checked_timestamp
-from streamlog.client.producer.many_records import Columns, Sizes, by_partition, check_types
-from streamlog.client.producer.pending_records import OVERHEAD_BYTES
-from streamlog.client.producer.producer_batch import ManyFuture, ProducerBatch, RecordFuture
-from streamlog.client.producer.topic_table import TopicTable
 from streamlog.errors import InvalidRequestError, ThrottledError
 from streamlog.records import Headers
 from streamlog.records.encode import encode_headers

@@ -33,7 +33,7 @@ from streamlog.client.tracing.tracer import (
     tracer,
 )
 from streamlog.config import Config
-from streamlog.config import consumer_settings as consuming
+from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.ports.trace_context import TRACEPARENT

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from opentelemetry.trace import Span, SpanKind
 
+from streamlog.client.producer.batches.producer_batch import ManyFuture, RecordFuture
 from streamlog.client.producer.given_records import GivenHeaders, checked_headers
-from streamlog.client.producer.producer_batch import ManyFuture, RecordFuture
 from streamlog.client.tracing.contexts import with_context
 from streamlog.client.tracing.tracer import COUNT, OFFSET, PARTITION, TOPIC, attributes, end_failed, tracer
 from streamlog.config import Config

@@ -8,7 +8,8 @@ from typing import Final
 from opentelemetry import trace
 from opentelemetry.trace import Span, StatusCode, Tracer
 
-from streamlog.config import Config, client_settings
+from streamlog.config import Config
+from streamlog.config.settings import client_settings
 from streamlog.errors import StreamlogError
 from streamlog.release import RELEASE
 

@@ -31,7 +31,7 @@ from streamlog.client.connection.addresses import address_of
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import ONE_NODE_TIMEOUT_S
 from streamlog.client.groups.group_offsets import OffsetAndMetadata, to_commit
-from streamlog.client.producer.wire_batch import ProducerIdAndEpoch
+from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,

@@ -1,6 +1,6 @@
 """Who may do what in the console: users, sessions, the audit log, the protection of record values.
 
-    roles        Role, Action, and the one table action -> least role: pure
+    roles        UserRole, Action, and the one table action -> least role: pure
     caller       the user of the current page or event; `require`, `permitted`
     values       hiding and masking what records hold, by topic and role: pure
     gate         what each request passes before it reaches a page; `login`, `oidc`: how a session begins

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from streamlog.console.access.roles import LEAST_ROLE, Action, Role, allows
+from streamlog.console.access.roles import LEAST_ROLE, Action, UserRole, allows
 from streamlog.console.access.values import Protection
 from streamlog.errors import InvalidRequestError
 
@@ -28,10 +28,10 @@ SCOPE_KEY: Final = "streamlog.caller"
 
 class User(Struct, frozen=True):
     name: str
-    role: Role
+    role: UserRole
 
 
-LOCAL: Final = User("local", Role.ADMIN)
+LOCAL: Final = User("local", UserRole.ADMIN)
 """Everyone, where no users are configured: only this machine can connect then."""
 
 
@@ -53,7 +53,7 @@ class Caller(Protocol):
     def attempt(self, user: User | None, action: Action, target: str) -> Recording:
         """Records the attempt in the audit log."""
 
-    def protection(self, topic: str, role: Role) -> Protection: ...
+    def protection(self, topic: str, role: UserRole) -> Protection: ...
 
 
 class Recording(Protocol):

@@ -21,8 +21,8 @@ from streamlog.access.throttle import LoginThrottle
 from streamlog.console.access.audit import UNDER_WAY, AuditFilter, AuditLine, AuditLog, Kind
 from streamlog.console.access.caller import LOCAL, Caller, Recording, User
 from streamlog.console.access.database import AccessError
-from streamlog.console.access.roles import Action, Role
-from streamlog.console.access.sessions import Session, Sessions
+from streamlog.console.access.roles import Action, UserRole
+from streamlog.console.access.sessions import UserSession, UserSessions
 from streamlog.console.access.users import Users
 from streamlog.console.access.values import Protection, ValueRule, protection
 from streamlog.errors import InvalidRequestError
@@ -61,19 +61,19 @@ class Access:
         self._users = users
         self._audit = audit
         self._rules = tuple(rules)
-        self._sessions = Sessions(now_s)
+        self._sessions = UserSessions(now_s)
         self._throttle = LoginThrottle(now_s)
-        self._local = Session(LOCAL, None, math.inf)
+        self._local = UserSession(LOCAL, None, math.inf)
         self._thread = ThreadPoolExecutor(1, "access")
         self._hashing = ThreadPoolExecutor(1, "passwords")
         self._login = asyncio.Lock()
         self._waiting = 0
 
-    def session(self, token: str) -> Session | None:
+    def session(self, token: str) -> UserSession | None:
         """None: a login is needed."""
         return self._sessions.find(token) if self.required else self._local
 
-    def caller(self, session: Session, address: str) -> Caller:
+    def caller(self, session: UserSession, address: str) -> Caller:
         return SessionCaller(self, session, address)
 
     # -- logins
@@ -106,7 +106,7 @@ class Access:
         await self.note(Kind.LOGIN, user.name, address, "log in", f"as {user.role.label}", "done")
         return self._sessions.open(user, stamp)[0]
 
-    async def log_out(self, session: Session, address: str) -> None:
+    async def log_out(self, session: UserSession, address: str) -> None:
         if session is not self._local:
             session.end()
             await self.note(Kind.LOGIN, session.user.name, address, "log out", "", "done")
@@ -141,7 +141,7 @@ class Access:
     async def audit_lines(self, chosen: AuditFilter, before: int | None = None) -> list[AuditLine]:
         return await self._off_loop(lambda: self._audit.lines(chosen, before=before))
 
-    def protection(self, topic: str, role: Role) -> Protection:
+    def protection(self, topic: str, role: UserRole) -> Protection:
         return protection(self._rules, topic, role)
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
@@ -156,7 +156,7 @@ class Access:
 class SessionCaller:
     """One request's `Caller`."""
 
-    def __init__(self, access: Access, session: Session, address: str) -> None:
+    def __init__(self, access: Access, session: UserSession, address: str) -> None:
         self.access = access
         self.session = session
         self.address = address
@@ -176,7 +176,7 @@ class SessionCaller:
     def attempt(self, user: User | None, action: Action, target: str) -> Recording:
         return _Recorded(self, action, target)
 
-    def protection(self, topic: str, role: Role) -> Protection:
+    def protection(self, topic: str, role: UserRole) -> Protection:
         return self.access.protection(topic, role)
 
 

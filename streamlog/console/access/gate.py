@@ -22,7 +22,7 @@ from starlette.requests import cookie_parser
 from streamlog.console.access.caller import SCOPE_KEY
 from streamlog.console.access.control import Access
 from streamlog.console.access.database import AccessError
-from streamlog.console.access.sessions import Session
+from streamlog.console.access.sessions import UserSession
 
 LOGIN: Final = "/login"
 COOKIE: Final = "streamlog_session"
@@ -58,7 +58,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Gate:
+class RequestGate:
     """`hosts`: accepted values of Host; empty: any. `public_origin`: of a proxy in front, such as https://console.example.
     `pages`: how many a session has open.
     """
@@ -70,7 +70,7 @@ class Gate:
         access: Access,
         hosts: frozenset[str],
         public_origin: str = "",
-        pages: Callable[[Session], int] = lambda _: 0,
+        pages: Callable[[UserSession], int] = lambda _: 0,
     ) -> None:
         self._app = app
         self._login = login
@@ -107,7 +107,7 @@ class Gate:
         else:
             await self._app(scope, receive, send)
 
-    def _has_too_many(self, session: Session, scope: Scope, path: str) -> bool:
+    def _has_too_many(self, session: UserSession, scope: Scope, path: str) -> bool:
         if scope["type"] == "websocket":
             return session.open >= WEBSOCKETS_MAX
         return not path.startswith((_STATIC, _SOCKETS)) and self._pages(session) >= PAGES_MAX
@@ -124,7 +124,7 @@ class Gate:
         secure = scope["scheme"] in ("https", "wss")
         return origin in (f"{'https' if secure else 'http'}://{host}", self._public_origin or None)
 
-    async def _session(self, scope: Scope, path: str) -> Session | None:
+    async def _session(self, scope: Scope, path: str) -> UserSession | None:
         if not path.startswith(_STATIC):
             try:
                 await self._access.refresh()
@@ -143,7 +143,7 @@ class Gate:
         await _refuse(scope, receive, send, 401, "Log in first.")
 
 
-async def _until_end(app: App, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
+async def _until_end(app: App, session: UserSession, scope: Scope, receive: Receive, send: Send) -> None:
     """Runs a websocket until it closes or its session ends."""
     ended = asyncio.Event()
     session.add_closer(ended.set)

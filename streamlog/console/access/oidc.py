@@ -28,7 +28,7 @@ from streamlog.access.throttle import network_of
 from streamlog.console.access.caller import User
 from streamlog.console.access.control import LoginRefused
 from streamlog.console.access.gate import LOGIN, address_of, is_secure
-from streamlog.console.access.roles import Role
+from streamlog.console.access.roles import UserRole
 from streamlog.console.access.settings import OidcSettings
 from streamlog.printable import escaped
 from streamlog.regular_file import read_regular
@@ -150,7 +150,7 @@ def user_of(settings: OidcSettings, claims: Mapping[str, Any]) -> User:
         if isinstance(found, list | None)
         else set()
     )
-    roles = [Role.of(label) for label, wanted in settings.roles.items() if values & set(wanted)]
+    roles = [UserRole.of(label) for label, wanted in settings.roles.items() if values & set(wanted)]
     candidates = (claims.get(settings.name_claim), claims.get("email"), claims.get("sub"))
     name = next((one for one in candidates if isinstance(one, str) and one), "")
     shown = "".join(letter if letter.isprintable() else "?" for letter in name[:NAME_MAX])

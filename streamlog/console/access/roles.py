@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 from typing import Final
 
 
-class Role(IntEnum):
+class UserRole(IntEnum):
     """In ascending order of rights."""
 
     VIEWER = 1
@@ -22,7 +22,7 @@ class Role(IntEnum):
         return self.name.lower()
 
     @classmethod
-    def of(cls, label: str) -> Role:
+    def of(cls, label: str) -> UserRole:
         """ValueError."""
         for role in cls:
             if role.label == label:
@@ -58,33 +58,33 @@ class Action(Enum):
     AUDIT_READ = "read the audit log"
 
 
-LEAST_ROLE: Final[Mapping[Action, Role]] = {
-    Action.VIEW: Role.VIEWER,
-    Action.RECORDS_READ: Role.VIEWER,
-    Action.RECORD_WRITE: Role.OPERATOR,
-    Action.TOPIC_CREATE: Role.OPERATOR,
-    Action.TOPIC_GROW: Role.OPERATOR,
-    Action.TOPIC_CONFIG: Role.OPERATOR,
-    Action.TOPIC_DELETE: Role.ADMIN,
-    Action.GROUP_OFFSETS: Role.OPERATOR,
-    Action.GROUP_DELETE: Role.ADMIN,
-    Action.TRANSACTION_END: Role.OPERATOR,
-    Action.ELECTION_PREFERRED: Role.OPERATOR,
-    Action.ELECTION_UNCLEAN: Role.ADMIN,
-    Action.REASSIGNMENT: Role.OPERATOR,
-    Action.REPLICA_REPAIR: Role.OPERATOR,
-    Action.NODE_DRAIN: Role.OPERATOR,
-    Action.NODE_UNREGISTER: Role.ADMIN,
-    Action.NODE_CONFIG: Role.ADMIN,
-    Action.QUORUM_CHANGE: Role.ADMIN,
-    Action.METADATA_VERSION: Role.ADMIN,
-    Action.ALARM_SILENCE: Role.OPERATOR,
-    Action.ALARM_TEST: Role.OPERATOR,
-    Action.ALARM_RULES: Role.ADMIN,
-    Action.AUDIT_READ: Role.ADMIN,
+LEAST_ROLE: Final[Mapping[Action, UserRole]] = {
+    Action.VIEW: UserRole.VIEWER,
+    Action.RECORDS_READ: UserRole.VIEWER,
+    Action.RECORD_WRITE: UserRole.OPERATOR,
+    Action.TOPIC_CREATE: UserRole.OPERATOR,
+    Action.TOPIC_GROW: UserRole.OPERATOR,
+    Action.TOPIC_CONFIG: UserRole.OPERATOR,
+    Action.TOPIC_DELETE: UserRole.ADMIN,
+    Action.GROUP_OFFSETS: UserRole.OPERATOR,
+    Action.GROUP_DELETE: UserRole.ADMIN,
+    Action.TRANSACTION_END: UserRole.OPERATOR,
+    Action.ELECTION_PREFERRED: UserRole.OPERATOR,
+    Action.ELECTION_UNCLEAN: UserRole.ADMIN,
+    Action.REASSIGNMENT: UserRole.OPERATOR,
+    Action.REPLICA_REPAIR: UserRole.OPERATOR,
+    Action.NODE_DRAIN: UserRole.OPERATOR,
+    Action.NODE_UNREGISTER: UserRole.ADMIN,
+    Action.NODE_CONFIG: UserRole.ADMIN,
+    Action.QUORUM_CHANGE: UserRole.ADMIN,
+    Action.METADATA_VERSION: UserRole.ADMIN,
+    Action.ALARM_SILENCE: UserRole.OPERATOR,
+    Action.ALARM_TEST: UserRole.OPERATOR,
+    Action.ALARM_RULES: UserRole.ADMIN,
+    Action.AUDIT_READ: UserRole.ADMIN,
 }
 
 
-def allows(role: Role, action: Action) -> bool:
+def allows(role: UserRole, action: Action) -> bool:
     least = LEAST_ROLE.get(action)
     return least is not None and role >= least

@@ -19,7 +19,7 @@ PER_USER_MAX: Final = 20
 """Beyond these the oldest one ends."""
 
 
-class Session:
+class UserSession:
     """`stamp`: of the user at login; None: the user is not in the console's database."""
 
     def __init__(self, user: User, stamp: int | None, expires_s: float) -> None:
@@ -48,17 +48,17 @@ class Session:
             close()
 
 
-class Sessions:
+class UserSessions:
     """`now_s`: a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        self._by_hash: dict[str, Session] = {}  # in the order of their ends
+        self._by_hash: dict[str, UserSession] = {}  # in the order of their ends
 
     def __len__(self) -> int:
         return len(self._by_hash)
 
-    def open(self, user: User, stamp: int | None) -> tuple[str, Session]:
+    def open(self, user: User, stamp: int | None) -> tuple[str, UserSession]:
         """The token for the browser."""
         mine = [key for key, one in self._by_hash.items() if one.user.name == user.name]
         if len(mine) >= PER_USER_MAX:
@@ -66,10 +66,10 @@ class Sessions:
         elif len(self._by_hash) >= SESSIONS_MAX:
             self._end(next(iter(self._by_hash)))
         token = secrets.token_urlsafe(32)
-        session = self._by_hash[_hash(token)] = Session(user, stamp, self._now_s() + LIFETIME_S)
+        session = self._by_hash[_hash(token)] = UserSession(user, stamp, self._now_s() + LIFETIME_S)
         return token, session
 
-    def find(self, token: str) -> Session | None:
+    def find(self, token: str) -> UserSession | None:
         session = self._by_hash.get(_hash(token))
         if session is not None and session.expires_s <= self._now_s():
             session.end()

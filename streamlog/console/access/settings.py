@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct, field
 
 from streamlog.console.access.database import AccessError
-from streamlog.console.access.roles import Role
+from streamlog.console.access.roles import UserRole
 from streamlog.console.access.values import ValueRule
 from streamlog.regular_file import read_regular
 
@@ -95,7 +95,7 @@ def _problem_of_rule(rule: ValueRule) -> str:
 def _problem_of_roles(roles: tuple[str, ...]) -> str:
     for label in roles:
         try:
-            Role.of(label)
+            UserRole.of(label)
         except ValueError as error:
             return str(error)
     return ""

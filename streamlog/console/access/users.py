@@ -16,7 +16,7 @@ from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from streamlog.console.access.database import NAME_MAX, USERS, AccessError, reason
-from streamlog.console.access.roles import Role
+from streamlog.console.access.roles import UserRole
 
 USERS_MAX: Final = 1_000
 PASSWORD_MIN: Final = 8
@@ -28,7 +28,7 @@ _STAMP_BITS: Final = 62
 
 class StoredUser(Struct, frozen=True):
     name: str
-    role: Role
+    role: UserRole
     stamp: int
 
 
@@ -45,7 +45,7 @@ class Users:
         """Closes the database."""
         self._engine.dispose()
 
-    def add(self, name: str, password: str, role: Role) -> None:
+    def add(self, name: str, password: str, role: UserRole) -> None:
         """AccessError."""
         if not _NAME.fullmatch(name):
             raise AccessError(
@@ -70,14 +70,14 @@ class Users:
         try:
             with self._engine.connect() as connection:
                 rows = connection.execute(select(USERS.c.name, USERS.c.role, USERS.c.stamp).order_by(USERS.c.name))
-                return [StoredUser(row.name, Role(row.role), row.stamp) for row in rows]
+                return [StoredUser(row.name, UserRole(row.role), row.stamp) for row in rows]
         except DatabaseError as error:
             raise _unusable(error) from None
 
     def find(self, name: str) -> StoredUser | None:
         return next((one for one in self.list() if one.name == name), None)
 
-    def set_role(self, name: str, role: Role) -> None:
+    def set_role(self, name: str, role: UserRole) -> None:
         self._change(name, {"role": int(role)})
 
     def set_password(self, name: str, password: str) -> None:
@@ -113,7 +113,7 @@ class Users:
             self._hasher.verify(self._no_user if row is None else row.password, password)
         except (Argon2Error, InvalidHashError, UnicodeEncodeError):
             return None
-        return None if row is None else StoredUser(row.name, Role(row.role), row.stamp)
+        return None if row is None else StoredUser(row.name, UserRole(row.role), row.stamp)
 
     def _hashed(self, password: str) -> str:
         if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:

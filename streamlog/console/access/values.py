@@ -20,7 +20,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from streamlog.client import ConsumerRecord
-from streamlog.console.access.roles import Role
+from streamlog.console.access.roles import UserRole
 
 HIDDEN: Final = "(hidden)"
 MASKED: Final = "***"
@@ -84,7 +84,7 @@ class Protection(Struct, frozen=True):
 NOTHING: Final = Protection()
 
 
-def protection(rules: Sequence[ValueRule], topic: str, role: Role) -> Protection:
+def protection(rules: Sequence[ValueRule], topic: str, role: UserRole) -> Protection:
     matching = [one for one in rules if role.label in one.roles and fnmatch.fnmatchcase(topic, one.topics)]
     if not matching:
         return NOTHING

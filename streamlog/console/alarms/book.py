@@ -28,7 +28,7 @@ from streamlog.console.alarms.evaluation import (
     shifted,
 )
 from streamlog.console.alarms.store import AlarmEvent, AlarmStore
-from streamlog.console.history import HistoryError
+from streamlog.console.collection.history import HistoryError
 
 T = TypeVar("T")
 

@@ -30,8 +30,8 @@ from streamlog.console.alarms.settings.rule_file import AlarmSettings, with_rule
 from streamlog.console.alarms.settings.rule_storage import RuleStorage
 from streamlog.console.alarms.store import AlarmStore
 from streamlog.console.alarms.syncs import SyncLatencies
-from streamlog.console.sample import Sample
-from streamlog.console.sampler import ClusterSampler
+from streamlog.console.collection.sample import Sample
+from streamlog.console.collection.sampler import ClusterSampler
 
 _log = logging.getLogger(__name__)
 

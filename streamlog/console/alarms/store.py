@@ -37,7 +37,7 @@ from sqlalchemy.exc import DatabaseError
 from streamlog.console.alarms.conditions.assessments import Subject
 from streamlog.console.alarms.deliveries import DeliveryStatus, NoticeDelivery
 from streamlog.console.alarms.evaluation import AlarmState, Key, Silence
-from streamlog.console.history import HistoryError
+from streamlog.console.collection.history import HistoryError
 
 T = TypeVar("T")
 

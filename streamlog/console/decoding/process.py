@@ -26,8 +26,8 @@ from streamlog.console.decoding.worker import (
     LENGTH_BYTES,
     Answer,
     Load,
-    Loaded,
     Request,
+    SchemaLoaded,
     ShownValue,
     Value,
 )
@@ -96,7 +96,7 @@ class SchemaDecoder:
     async def _load(self, schema: Schema) -> Sequence[str]:
         self._loaded = None
         answer = await self._call(Load(schema.data, schema.message))
-        if not isinstance(answer, Loaded):
+        if not isinstance(answer, SchemaLoaded):
             raise _WorkerEnded(await self._end())
         if answer.problem:
             raise SchemaError(answer.problem)

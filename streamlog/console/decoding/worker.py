@@ -1,7 +1,7 @@
 """The process that decodes by schemas: frames from standard input, answers to standard output, in order.
 
     frame       length (4 bytes, big-endian), a message in MessagePack
-    Load        the schema that the next values are decoded by -> Loaded
+    Load        the schema that the next values are decoded by -> SchemaLoaded
     Value       -> Shown
 
 A request that uses more than CPU_S of the processor ends the process: SIGPROF's default action, which works in C code
@@ -38,7 +38,7 @@ class Load(Struct, tag=True):
     message: str = ""
 
 
-class Loaded(Struct, tag=True):
+class SchemaLoaded(Struct, tag=True):
     messages: Sequence[str] = ()
     problem: str = ""
 
@@ -53,7 +53,7 @@ class ShownValue(Struct, tag=True):
 
 
 Request = Load | Value
-Answer = Loaded | ShownValue
+Answer = SchemaLoaded | ShownValue
 
 
 class SchemaWorker:
@@ -65,17 +65,17 @@ class SchemaWorker:
     def answer(self, request: Request) -> Answer:
         return self._load(request) if isinstance(request, Load) else self._shown(request.data)
 
-    def _load(self, request: Load) -> Loaded:
+    def _load(self, request: Load) -> SchemaLoaded:
         self._decode = None
         try:
             if not request.message and not is_avro(request.schema):
-                return Loaded(messages_of(request.schema))
+                return SchemaLoaded(messages_of(request.schema))
             self._decode = decoder_of(request.schema, request.message)
         except SchemaError as error:
-            return Loaded(problem=str(error))
+            return SchemaLoaded(problem=str(error))
         except MemoryError:
-            return Loaded(problem="The schema takes too much memory.")
-        return Loaded()
+            return SchemaLoaded(problem="The schema takes too much memory.")
+        return SchemaLoaded()
 
     def _shown(self, data: bytes) -> ShownValue:
         try:

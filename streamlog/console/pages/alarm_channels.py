@@ -11,11 +11,11 @@ from streamlog.console.access.caller import may, permitted
 from streamlog.console.access.roles import Action
 from streamlog.console.alarms.deliveries import DeliveryStatus
 from streamlog.console.alarms.engine import AlarmEngine
-from streamlog.console.history import HistoryError
-from streamlog.console.layout import heading
+from streamlog.console.collection.history import HistoryError
 from streamlog.console.pages.alarm_place import AlarmPlace
-from streamlog.console.table_view import Column, Row
-from streamlog.console.tables import LiveTable
+from streamlog.console.widgets.layout import heading
+from streamlog.console.widgets.table_view import Column, Row
+from streamlog.console.widgets.tables import LiveTable
 from streamlog.errors import InvalidRequestError
 
 DELIVERIES_SHOWN: Final = 200

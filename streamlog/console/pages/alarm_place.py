@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 from nicegui import ui
 
-from streamlog.console.actions import refused
 from streamlog.console.alarms.engine import AlarmEngine
+from streamlog.console.widgets.actions import refused
 from streamlog.errors import StreamlogError
 
 

@@ -15,10 +15,10 @@ from streamlog.console.alarms.messages import condition_text
 from streamlog.console.alarms.rules import DEFAULT_RULES, KINDS, AlarmRule, RuleKind, Unit
 from streamlog.console.alarms.settings.fields import FieldProblem, Fields
 from streamlog.console.alarms.settings.rule_file import RuleFileError, read_rule
-from streamlog.console.layout import heading
 from streamlog.console.pages.alarm_place import AlarmPlace
-from streamlog.console.table_view import Column, Row
-from streamlog.console.tables import LiveTable
+from streamlog.console.widgets.layout import heading
+from streamlog.console.widgets.table_view import Column, Row
+from streamlog.console.widgets.tables import LiveTable
 from streamlog.errors import InvalidRequestError
 from streamlog.monitor import Severity
 

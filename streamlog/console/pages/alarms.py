@@ -14,15 +14,15 @@ from streamlog.console.alarms.engine import AlarmEngine
 from streamlog.console.alarms.evaluation import AlarmState, AlarmStatus
 from streamlog.console.alarms.messages import threshold_text
 from streamlog.console.alarms.rules import KINDS
-from streamlog.console.history import HistoryError
-from streamlog.console.layout import heading
-from streamlog.console.page import Page, show, view
+from streamlog.console.collection.history import HistoryError
+from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.alarm_channels import show_channels
 from streamlog.console.pages.alarm_place import AlarmPlace
 from streamlog.console.pages.alarm_rules import show_rules
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
-from streamlog.console.tables import LiveTable
+from streamlog.console.widgets.layout import heading
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
+from streamlog.console.widgets.tables import LiveTable
 from streamlog.errors import InvalidRequestError
 from streamlog.monitor import Severity
 

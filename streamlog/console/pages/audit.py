@@ -12,10 +12,10 @@ from streamlog.console.access.caller import current_caller, require
 from streamlog.console.access.control import SessionCaller
 from streamlog.console.access.database import AccessError
 from streamlog.console.access.roles import Action
-from streamlog.console.actions import refused
-from streamlog.console.page import Page, show, view
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.collection.sampler import ClusterSampler
+from streamlog.console.widgets.actions import refused
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import StreamlogError
 
 _KINDS = {"": "All", Kind.CHANGE.value: "Changes", Kind.REFUSAL.value: "Refusals", Kind.LOGIN.value: "Logins"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from nicegui import ui
 
 from streamlog.client.admin.values import ConfigResource, NodeDescription
-from streamlog.console.formats import bytes_text, number, page_of, size
-from streamlog.console.layout import heading, tile
-from streamlog.console.page import Page, show, view
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.collection.sampler import ClusterSampler
+from streamlog.console.widgets.formats import bytes_text, number, page_of, size
+from streamlog.console.widgets.layout import heading, tile
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import StreamlogError
 
 NODE_COLUMNS = (

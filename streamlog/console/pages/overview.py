@@ -8,13 +8,13 @@ from streamlog.client.admin.values import NodeState
 from streamlog.console.alarms.engine import AlarmEngine
 from streamlog.console.alarms.evaluation import AlarmStatus
 from streamlog.console.alarms.rules import RuleKind
-from streamlog.console.formats import catch_up, number, page_of, size
-from streamlog.console.layout import heading, tile
-from streamlog.console.page import Page, show, view
+from streamlog.console.collection.rates import total
+from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.alarms import firing_card
-from streamlog.console.rates import total
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.widgets.formats import catch_up, number, page_of, size
+from streamlog.console.widgets.layout import heading, tile
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.monitor import Severity, findings_of
 
 LAGS_SHOWN = 10

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from streamlog.console.formats import number, page_of
-from streamlog.console.layout import tile
-from streamlog.console.page import Page, show, view
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.collection.sampler import ClusterSampler
+from streamlog.console.widgets.formats import number, page_of
+from streamlog.console.widgets.layout import tile
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 
 COLUMNS = (
     Column("node", "Node"),

@@ -20,12 +20,12 @@ from streamlog.client.admin.transaction_values import (
 )
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.actions import confirmed, run
-from streamlog.console.formats import duration, moment, number
-from streamlog.console.layout import heading, tile
-from streamlog.console.page import Page, show, view
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.collection.sampler import ClusterSampler
+from streamlog.console.widgets.actions import confirmed, run
+from streamlog.console.widgets.formats import duration, moment, number
+from streamlog.console.widgets.layout import heading, tile
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition
 

@@ -19,7 +19,7 @@ RELOAD_S: Final = 2.0
 """How often the files are looked at."""
 
 
-class Material(Protocol):
+class PemMaterial(Protocol):
     """In PEM."""
 
     @property
@@ -37,7 +37,7 @@ class MaterialSource(Protocol):
         """Another one once the files have changed."""
         ...
 
-    def load(self) -> Material:
+    def load(self) -> PemMaterial:
         """Raises an exception whose text says what is wrong with which file."""
         ...
 
@@ -97,5 +97,5 @@ class TlsCredentials:
             return _server_configuration(self._served)
 
 
-def _server_configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+def _server_configuration(material: PemMaterial) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(material.key, material.chain)], material.roots)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from streamlog.errors import InvariantError, OutcomeUnknownError, UnsupportedVersionError
 from streamlog.model import RaftIndex
-from streamlog.raft.core.library import SUCCESS, Caller, Library
+from streamlog.raft.core.library import SUCCESS, CommandCallback, Library
 from streamlog.raft.core.sessions import Sessions
 from streamlog.raft.port import RESULT_BYTES_MAX, Applied, StateMachine
 from streamlog.raft.protocol import wire
@@ -62,7 +62,7 @@ class Applier:
                 caller(outcome, SUCCESS)
         return raft.last_applied < raft.commit_index
 
-    def _caller_of(self, entry: LogEntry) -> Caller | None:
+    def _caller_of(self, entry: LogEntry) -> CommandCallback | None:
         for term, caller in self._raft.waiting.pop(entry.index, ()):  # one at most
             if term != entry.term:  # callers of older terms were answered when that leadership ended
                 raise InvariantError(f"entry {entry.index} of term {entry.term} answers a caller of term {term}")
@@ -75,7 +75,7 @@ class Applier:
         self._machine.install(index, picture)
         self._listener.on_restored(index)
 
-    def _apply(self, entry: LogEntry, caller: Caller | None) -> tuple[Outcome, bytes | None]:
+    def _apply(self, entry: LogEntry, caller: CommandCallback | None) -> tuple[Outcome, bytes | None]:
         """(outcome, the command if it was applied)."""
         match entry.kind:
             case EntryKind.COMMAND:

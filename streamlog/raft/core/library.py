@@ -55,7 +55,7 @@ def _now_of_the_node_at_work() -> float:
 _library.monotonicTime = _now_of_the_node_at_work
 
 
-class Caller(Protocol):
+class CommandCallback(Protocol):
     """The library's callback for one command."""
 
     command: bytes
@@ -168,7 +168,7 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
     others: set[Peer] = _private("otherNodes")  # the voters except this node
     connected: set[Peer] = _private("connectedNodes")
     no_op_index: RaftIndex | None = _private("noopIDx")  # of the leader's own first entry
-    waiting: dict[int, list[tuple[int, Caller]]] = _private("commandsWaitingCommit")  # index -> (term, caller)
+    waiting: dict[int, list[tuple[int, CommandCallback]]] = _private("commandsWaitingCommit")  # index -> (term, caller)
     _library_log: LibraryLog = _private("raftLog")
     _set_state: Callable[[int], None] = _private("setState")
     _set_current_term: Callable[[RaftTerm, BrokerId | None], None] = _private("setCurrentTerm")
@@ -228,7 +228,7 @@ class Library(SyncObj):  # type: ignore[misc]  # the library has no types
         """Leader: move submitted commands into the log and their callers to `waiting`."""
         self._checkCommandsToApply()
 
-    def drop_commands(self) -> list[Caller]:
+    def drop_commands(self) -> list[CommandCallback]:
         """Empty the queue of submitted commands; their callers."""
         callers = []
         while True:

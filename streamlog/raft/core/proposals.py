@@ -34,7 +34,7 @@ Answer: TypeAlias = Callable[[Applied | StreamlogError], None]
 
 
 class Proposal:
-    """A library.Caller with its command, so the leader need not decode what it has encoded."""
+    """A library.CommandCallback with its command, so the leader need not decode what it has encoded."""
 
     __slots__ = ("_answer", "_began_s", "_proposals", "client_id", "command", "sequence")
 

@@ -31,7 +31,7 @@ from streamlog.ports import Clock, Probe, Random
 from streamlog.raft.core.applying import AppliedListener, Applier
 from streamlog.raft.core.elections import Elections
 from streamlog.raft.core.follower_append import FollowerAppend
-from streamlog.raft.core.library import Caller, Library, Peer, RaftRole, on_own_clock
+from streamlog.raft.core.library import CommandCallback, Library, Peer, RaftRole, on_own_clock
 from streamlog.raft.core.outbox import Outbox
 from streamlog.raft.core.proposals import Proposals
 from streamlog.raft.core.read_barriers import Barriers
@@ -265,7 +265,7 @@ class HardenedSyncObj(Library):
                 after = self._term_change  # a leader counts for itself only what is durable (replication)
         self._outbox.put(peer.id, message, after=after)
 
-    def submit_entry(self, data: bytes, caller: Caller) -> None:
+    def submit_entry(self, data: bytes, caller: CommandCallback) -> None:
         """Leader: queue an entry; `caller` is called when it was applied, or with an unknown outcome."""
         self._applyCommand(data, caller)
 

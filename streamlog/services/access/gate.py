@@ -54,7 +54,7 @@ class _OpenStream:
             self.task.cancel()
 
 
-class Gate:
+class MethodGate:
     def __init__(
         self, view: MetadataView, authorizer: Authorizer, authenticator: Authenticator, rules: Sequence[MappingRule]
     ) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from streamlog.access.acl import AclOperation, AclResourceType
 from streamlog.access.acl_rules import AccessDecision
-from streamlog.api.convert import access as convert
+from streamlog.api.convert.admin import access as convert
 from streamlog.api.convert.fields import text
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call

@@ -7,8 +7,8 @@ from typing import Final
 from streamlog.api.pb import cluster_pb2 as pb
 from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX, RECEIVE_BYTES_MAX, RESPONSE_BYTES
 from streamlog.api.service import Call, Method, unary
-from streamlog.config.node_settings import FETCH_MAX_BYTES, SOCKET_REQUEST_MAX_BYTES
-from streamlog.config.topic_defaults import MESSAGE_MAX_BYTES
+from streamlog.config.settings.node_settings import FETCH_MAX_BYTES, SOCKET_REQUEST_MAX_BYTES
+from streamlog.config.settings.topic_defaults import MESSAGE_MAX_BYTES
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
 from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX as NEW_PARTITIONS_MAX

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from streamlog.api.convert import configs as convert
+from streamlog.api.convert.admin import configs as convert
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.config import Effective, Layer, Source, node_config

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.api.convert import group_admin as convert
+from streamlog.api.convert.admin import group_admin as convert
 from streamlog.api.convert.view import node
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call, Request, Response
-from streamlog.config.group_settings import GROUP_CONSUMER_ASSIGNORS
+from streamlog.config.settings.group_settings import GROUP_CONSUMER_ASSIGNORS
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import GroupIdNotFoundError, InvalidRequestError, StreamlogError
 from streamlog.groups import committing

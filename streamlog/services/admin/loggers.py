@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.api.convert import loggers as convert
-from streamlog.api.convert.placement import node_id
+from streamlog.api.convert.admin import loggers as convert
+from streamlog.api.convert.admin.placement import node_id
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.metadata.view import MetadataView

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from streamlog.api.convert import cluster, view
+from streamlog.api.convert.admin.placement import topic_partitions
 from streamlog.api.convert.metadata import described_topics
-from streamlog.api.convert.placement import topic_partitions
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from streamlog.api.convert import cluster, configs, placement, topics
-from streamlog.api.convert.placement import DrainAction
+from streamlog.api.convert import cluster
+from streamlog.api.convert.admin import configs, placement, topics
+from streamlog.api.convert.admin.placement import DrainAction
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call, Method, Request, Response, UnaryMethod, unary
 from streamlog.metadata.brokers.drain import DrainBroker

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from streamlog.api.convert import transaction_admin as convert
+from streamlog.api.convert.admin import transaction_admin as convert
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.broker.table.open_transactions import open_transactions
-from streamlog.config.group_settings import TRANSACTION_MAX_TIMEOUT_MS
+from streamlog.config.settings.group_settings import TRANSACTION_MAX_TIMEOUT_MS
 from streamlog.coordinator.shards import Leaderships
 from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from streamlog.errors import (

@@ -19,13 +19,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from streamlog.api.convert.fetch import fetch_request
+from streamlog.api.convert.records.fetch import fetch_request
 from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.api.service import Call
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.config.node_settings import FETCH_MAX_BYTES
+from streamlog.config.settings.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.model import Appended

@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from streamlog.api.convert.fetch import fetch_change
+from streamlog.api.convert.records.fetch import fetch_change
 from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX, FetchSettings, PartitionFetch, PartitionRef
 from streamlog.api.service import Call, Requests, Responses
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.config.node_settings import FETCH_MAX_BYTES
+from streamlog.config.settings.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView

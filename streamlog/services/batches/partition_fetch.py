@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from streamlog.api.convert import fetch as convert
 from streamlog.api.convert.offsets import epoch_end
+from streamlog.api.convert.records import fetch as convert
 from streamlog.api.fetched import Fetched
 from streamlog.api.requests import FetchSettings, PartitionFetch
 from streamlog.broker.leading.leader_replica import LeaderReplica

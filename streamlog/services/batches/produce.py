@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streamlog.api.convert.produce import not_appended, produce_request
+from streamlog.api.convert.records.produce import not_appended, produce_request
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PartitionAppend
 from streamlog.api.service import Call

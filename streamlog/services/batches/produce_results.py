@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streamlog.api.convert.produce import appended as appended_message
+from streamlog.api.convert.records.produce import appended as appended_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PartitionAppend
 from streamlog.broker.leading.leader_replica import LeaderReplica

@@ -15,7 +15,7 @@ from collections import deque
 from functools import partial
 from typing import Final, TypeAlias
 
-from streamlog.api.convert.produce import not_appended, produce_stream_request
+from streamlog.api.convert.records.produce import not_appended, produce_stream_request
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PartitionAppend, ProduceRequest
 from streamlog.api.service import Call, Requests, Responses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.api.convert.produce import init_producer_id_request
+from streamlog.api.convert.records.produce import init_producer_id_request
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import InitProducerIdRequest
 from streamlog.api.service import Call

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
+from streamlog.config.settings.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS

@@ -9,7 +9,11 @@ from msgspec import Struct
 
 from streamlog.broker.append.admission import QueuedBytes
 from streamlog.config import Config
-from streamlog.config.node_settings import MAX_CONCURRENT_CALLS, QUEUED_MAX_REQUEST_BYTES, QUEUED_MAX_RESPONSE_BYTES
+from streamlog.config.settings.node_settings import (
+    MAX_CONCURRENT_CALLS,
+    QUEUED_MAX_REQUEST_BYTES,
+    QUEUED_MAX_RESPONSE_BYTES,
+)
 from streamlog.services.common.admission import CallSlots
 from streamlog.services.common.outgoing import OutgoingBytes
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from streamlog.api.convert import consume as convert
-from streamlog.api.convert.consume import ConsumeJoin, ConsumeUp
-from streamlog.api.convert.subscribe import partition_status, received_record
+from streamlog.api.convert.records import consume as convert
+from streamlog.api.convert.records.consume import ConsumeJoin, ConsumeUp
+from streamlog.api.convert.records.subscribe import partition_status, received_record
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses

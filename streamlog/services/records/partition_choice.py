@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from streamlog.api.convert.publish import NewRecord, RecordPartitioner
+from streamlog.api.convert.records.publish import NewRecord, RecordPartitioner
 from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 

@@ -17,11 +17,11 @@ from typing import Final
 from crc32c import crc32c
 from msgspec import Struct
 
-from streamlog.api.convert import publish as convert
-from streamlog.api.convert.publish import NewRecord, PublishOptions, RecordPartitioner
+from streamlog.api.convert.records import publish as convert
+from streamlog.api.convert.records.publish import NewRecord, PublishOptions, RecordPartitioner
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.config import topic_settings
+from streamlog.config.settings import topic_settings
 from streamlog.errors import (
     InvalidRecordError,
     InvalidTimestampError,

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from streamlog.api.convert import publish as convert
-from streamlog.api.convert.publish import PublishOptions
+from streamlog.api.convert.records import publish as convert
+from streamlog.api.convert.records.publish import PublishOptions
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
 from streamlog.coordinator.transaction_shard import ProducerIdSequence

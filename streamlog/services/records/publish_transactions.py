@@ -22,15 +22,15 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from streamlog.api.convert import publish as convert
-from streamlog.api.convert import publish_transactions as convert_transactions
-from streamlog.api.convert.publish_transactions import EndRequest
+from streamlog.api.convert.records import publish as convert
+from streamlog.api.convert.records import publish_transactions as convert_transactions
+from streamlog.api.convert.records.publish_transactions import EndRequest
 from streamlog.api.errors import to_message
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
-from streamlog.client.producer.wire_batch import ProducerIdAndEpoch
+from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
 from streamlog.client.transactions.transaction_manager import (
     GroupMetadata,
     Nodes,

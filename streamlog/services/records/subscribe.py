@@ -18,7 +18,7 @@ import asyncio
 from typing import Final
 
 from streamlog.api import calls
-from streamlog.api.convert import subscribe as convert
+from streamlog.api.convert.records import subscribe as convert
 from streamlog.api.pb import batches_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Responses

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from streamlog.api.convert import subscribe as convert
-from streamlog.api.convert.subscribe import OffsetPosition, OffsetResetPolicy, SubscribeQuery
+from streamlog.api.convert.records import subscribe as convert
+from streamlog.api.convert.records.subscribe import OffsetPosition, OffsetResetPolicy, SubscribeQuery
 from streamlog.api.errors import from_message
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2

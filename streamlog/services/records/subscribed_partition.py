@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from streamlog.api.convert import subscribe as convert
-from streamlog.api.convert.subscribe import OffsetPosition, Position, TimestampPosition, TopicSubscription
+from streamlog.api.convert.records import subscribe as convert
+from streamlog.api.convert.records.subscribe import OffsetPosition, Position, TimestampPosition, TopicSubscription
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb

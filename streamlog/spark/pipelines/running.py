@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from streamlog.client import Admin
-from streamlog.config.client_settings import ADMIN
+from streamlog.config.settings.client_settings import ADMIN
 from streamlog.errors import StreamlogError
 from streamlog.spark.failures import OptionError, StreamlogSparkError, sentence
 from streamlog.spark.options import settings_for

@@ -49,7 +49,7 @@ from typing import Final
 
 from streamlog.client import Admin
 from streamlog.client.admin.transaction_values import TransactionDescription, TransactionState
-from streamlog.config.client_settings import ADMIN
+from streamlog.config.settings.client_settings import ADMIN
 from streamlog.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.client import Admin, Consumer, Producer
-from streamlog.config.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.spark.failures import StreamlogSparkError

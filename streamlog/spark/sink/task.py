@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from streamlog.client import Producer
-from streamlog.config.client_settings import PRODUCER
+from streamlog.config.settings.client_settings import PRODUCER
 from streamlog.errors import StreamlogError
 from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.options import settings_for

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from streamlog.client import Admin
-from streamlog.config.client_settings import ADMIN
+from streamlog.config.settings.client_settings import ADMIN
 from streamlog.errors import StreamlogError
 from streamlog.spark.failures import StreamlogSparkError, hiding_tracebacks, sentence, without_traceback
 from streamlog.spark.options import Options, settings_for

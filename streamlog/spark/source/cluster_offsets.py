@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.client import Admin, Consumer
-from streamlog.config.client_settings import ADMIN, CONSUMER
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER
 from streamlog.errors import OffsetOutOfRangeError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.failures import OptionError

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.client import Consumer
 from streamlog.config import load_consumer
-from streamlog.config.consumer_settings import DEFAULT_API_TIMEOUT_MS
+from streamlog.config.settings.consumer_settings import DEFAULT_API_TIMEOUT_MS
 from streamlog.errors import (
     LogTruncatedError,
     OffsetOutOfRangeError,

@@ -10,7 +10,7 @@ import pytest
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.model import NO_BROKER
 from streamlog.records import scan_headers
-from streamlog.sim.inode import FileNode
+from streamlog.sim.files.inode import FileNode
 from streamlog.storage.files import names
 from tests.broker.nodes import Cluster, play
 from tests.broker.three_nodes import three_nodes

@@ -12,8 +12,8 @@ from streamlog.api.service import stream_handlers, unary_handlers
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.sim import Process, SimLoop, SimWorkers, run
 from streamlog.sim.clock import SimClock
-from streamlog.sim.fabric import Fabric
-from streamlog.sim.network import SimNetwork
+from streamlog.sim.wires.fabric import Fabric
+from streamlog.sim.wires.network import SimNetwork
 from tests.client.admin.fake_admin import FakeAdmin
 
 NODES: Final = ("node1:9092", "node2:9092")

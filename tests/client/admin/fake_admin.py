@@ -10,8 +10,9 @@ from typing import Any
 from google.protobuf import message_factory
 from msgspec import structs
 
-from streamlog.api.convert import configs, loggers, placement, topics, view
-from streamlog.api.convert.placement import DrainAction
+from streamlog.api.convert import view
+from streamlog.api.convert.admin import configs, loggers, placement, topics
+from streamlog.api.convert.admin.placement import DrainAction
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import cluster_pb2

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from streamlog.client.connection.metadata import Leader
-from streamlog.client.producer.partition_queue import PartitionQueue, QueueRules
-from streamlog.client.producer.producer_batch import ProducerBatch
-from streamlog.client.producer.wire_batch import ProducerIdAndEpoch, WireBatch
+from streamlog.client.producer.batches.partition_queue import PartitionQueue, QueueRules
+from streamlog.client.producer.batches.producer_batch import ProducerBatch
+from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch, WireBatch
 from streamlog.errors import NetworkError
 from streamlog.model import BrokerId, LeaderEpoch, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 

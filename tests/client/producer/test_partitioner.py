@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from streamlog.client.producer.partition_queue import PartitionQueue, QueueRules
+from streamlog.client.producer.batches.partition_queue import PartitionQueue, QueueRules
+from streamlog.client.producer.batches.topic_table import TopicTable
 from streamlog.client.producer.partitioner import (
     HashPartitioner,
     IntegerModuloPartitioner,
@@ -22,7 +23,6 @@ from streamlog.client.producer.partitioner import (
     murmur2,
     partitioner_of,
 )
-from streamlog.client.producer.topic_table import TopicTable
 from streamlog.errors import InvalidConfigError, InvalidRequestError
 from streamlog.model import PartitionId, TopicId, TopicPartition
 

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from streamlog.model import LeaderEpoch, Offset, TopicPartition
 from streamlog.records import scan_headers
-from streamlog.sim.disk import SimDisk
+from streamlog.sim.files.disk import SimDisk
 from streamlog.sim.process import Process
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log

@@ -26,8 +26,8 @@ from streamlog.errors import CorruptMessageError
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.records import BatchHeader, scan_headers
 from streamlog.records.header import HEADER_SIZE
-from streamlog.sim.disk import SimDisk
-from streamlog.sim.inode import DirectoryNode, FileNode
+from streamlog.sim.files.disk import SimDisk
+from streamlog.sim.files.inode import DirectoryNode, FileNode
 from streamlog.storage.files import names
 from streamlog.storage.log.log import Log
 

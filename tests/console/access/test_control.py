@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.console.access.roles import UserRole
+
 pytest.importorskip("sqlalchemy", reason="streamlog[console] is not installed")
 pytest.importorskip("argon2", reason="streamlog[console] is not installed")
 
@@ -22,8 +24,8 @@ from streamlog.console.access.audit import STOPPED, UNDER_WAY, AuditFilter, Audi
 from streamlog.console.access.caller import User, acting_as, current_user, may, permitted
 from streamlog.console.access.control import Access, LoginRefused
 from streamlog.console.access.database import AccessError, opened
-from streamlog.console.access.roles import Action, Role
-from streamlog.console.access.sessions import LIFETIME_S, Sessions
+from streamlog.console.access.roles import Action
+from streamlog.console.access.sessions import LIFETIME_S, UserSessions
 from streamlog.console.access.users import Users
 from streamlog.errors import InvalidRequestError, UnknownServerError
 
@@ -53,7 +55,7 @@ def clock() -> Clock:
 @pytest.fixture
 def access(engine: Engine, clock: Clock) -> Iterator[Access]:
     known = Users(engine, CHEAP)
-    for role in Role:
+    for role in UserRole:
         known.add(role.label, PASSWORD, role)
     found = Access(known, AuditLog(engine), required=True, now_s=clock)
     yield found
@@ -65,10 +67,10 @@ def access(engine: Engine, clock: Clock) -> Iterator[Access]:
 
 def test_users_are_kept_without_their_passwords(engine: Engine, tmp_path: Path) -> None:
     known = Users(engine)
-    known.add("alice", PASSWORD, Role.ADMIN)
+    known.add("alice", PASSWORD, UserRole.ADMIN)
     found = known.check("alice", PASSWORD)
     assert found is not None
-    assert (found.name, found.role) == ("alice", Role.ADMIN)
+    assert (found.name, found.role) == ("alice", UserRole.ADMIN)
     assert known.check("alice", PASSWORD.upper()) is known.check("bob", PASSWORD) is known.check("", "") is None
     assert known.check("alice", "x" * 100_000) is known.check("alice", "\ud800") is None
     engine.dispose()
@@ -80,14 +82,14 @@ def test_users_are_kept_without_their_passwords(engine: Engine, tmp_path: Path) 
 
 def test_each_change_changes_the_stamp(engine: Engine) -> None:
     known = Users(engine, CHEAP)
-    known.add("alice", PASSWORD, Role.ADMIN)
+    known.add("alice", PASSWORD, UserRole.ADMIN)
     stamps = [known.list()[0].stamp]
-    known.set_role("alice", Role.VIEWER)
+    known.set_role("alice", UserRole.VIEWER)
     stamps.append(known.list()[0].stamp)
     known.set_password("alice", "another one")
     stamps.append(known.list()[0].stamp)
     known.delete("alice")
-    known.add("alice", "another one", Role.VIEWER)
+    known.add("alice", "another one", UserRole.VIEWER)
     stamps.append(known.list()[0].stamp)
     assert len(set(stamps)) == 4
     assert known.check("alice", PASSWORD) is None
@@ -96,23 +98,23 @@ def test_each_change_changes_the_stamp(engine: Engine) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 65, "a\n", "ünï", "oidc:x", "../x"])
 def test_names(engine: Engine, name: str) -> None:
     with pytest.raises(AccessError, match="not a user name"):
-        Users(engine, CHEAP).add(name, PASSWORD, Role.VIEWER)
+        Users(engine, CHEAP).add(name, PASSWORD, UserRole.VIEWER)
 
 
 def test_what_is_refused_of_users(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     known = Users(engine, CHEAP)
     for password in ("short", "x" * 1_025, "\ud800" * 8):
         with pytest.raises(AccessError, match="password"):
-            known.add("alice", password, Role.VIEWER)
-    known.add("alice", PASSWORD, Role.VIEWER)
+            known.add("alice", password, UserRole.VIEWER)
+    known.add("alice", PASSWORD, UserRole.VIEWER)
     with pytest.raises(AccessError, match="exists"):
-        known.add("alice", PASSWORD, Role.ADMIN)
-    for change in (known.delete, lambda name: known.set_role(name, Role.ADMIN)):
+        known.add("alice", PASSWORD, UserRole.ADMIN)
+    for change in (known.delete, lambda name: known.set_role(name, UserRole.ADMIN)):
         with pytest.raises(AccessError, match="no user 'bob'"):
             change("bob")
     monkeypatch.setattr(users, "USERS_MAX", 1)
     with pytest.raises(AccessError, match="maximum"):
-        known.add("bob", PASSWORD, Role.VIEWER)
+        known.add("bob", PASSWORD, UserRole.VIEWER)
 
 
 # -- the database
@@ -152,10 +154,10 @@ def test_a_secret_in_the_url_is_not_shown(tmp_path: Path) -> None:
 
 def test_a_session_ends_with_time_change_and_logout(clock: Clock) -> None:
     closed: list[str] = []
-    kept = Sessions(clock)
+    kept = UserSessions(clock)
     tokens = {}
     for name in ("alice", "bob", "carol"):
-        tokens[name], session = kept.open(User(name, Role.VIEWER), 7)
+        tokens[name], session = kept.open(User(name, UserRole.VIEWER), 7)
         session.add_closer(partial(closed.append, name))
     assert kept.find("x") is kept.find("") is None
     kept.end_stale({"alice": 7, "bob": 8})
@@ -172,13 +174,13 @@ def test_a_session_ends_with_time_change_and_logout(clock: Clock) -> None:
 
 
 def test_sessions_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Sessions(clock)
-    first = [kept.open(User("alice", Role.VIEWER), 1)[0] for _ in range(sessions.PER_USER_MAX + 1)]
+    kept = UserSessions(clock)
+    first = [kept.open(User("alice", UserRole.VIEWER), 1)[0] for _ in range(sessions.PER_USER_MAX + 1)]
     assert kept.find(first[0]) is None
     assert kept.find(first[1]) is not None
     assert len(kept) == sessions.PER_USER_MAX
     monkeypatch.setattr(sessions, "SESSIONS_MAX", sessions.PER_USER_MAX)
-    kept.open(User("bob", Role.VIEWER), 1)
+    kept.open(User("bob", UserRole.VIEWER), 1)
     assert kept.find(first[1]) is None
     assert len(kept) == sessions.PER_USER_MAX
 
@@ -280,7 +282,7 @@ async def test_a_login_its_refusals_and_its_lines(access: Access) -> None:
     token = await access.log_in("viewer", PASSWORD, "10.0.0.1")
     session = access.session(token)
     assert session is not None
-    assert session.user == User("viewer", Role.VIEWER)
+    assert session.user == User("viewer", UserRole.VIEWER)
     await access.log_out(session, "10.0.0.1")
     assert access.session(token) is None
     assert lines(access) == [
@@ -291,9 +293,9 @@ async def test_a_login_its_refusals_and_its_lines(access: Access) -> None:
     ]
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", UserRole)
 @pytest.mark.parametrize("action", Action)
-async def test_each_action_with_each_role(access: Access, action: Action, role: Role) -> None:
+async def test_each_action_with_each_role(access: Access, action: Action, role: UserRole) -> None:
     from streamlog.console.access.roles import LEAST_ROLE
 
     _, session = access._sessions.open(User(role.label, role), None)
@@ -319,7 +321,7 @@ async def test_no_action_without_a_session(access: Access) -> None:
     assert session is not None
     with acting_as(access.caller(session, "")):
         assert current_user().name == "admin"
-        access._users.set_role("admin", Role.ADMIN)  # as another process does
+        access._users.set_role("admin", UserRole.ADMIN)  # as another process does
         with pytest.raises(InvalidRequestError, match="log in again"):
             async with permitted(Action.TOPIC_DELETE, "topic x"):
                 raise AssertionError
@@ -330,7 +332,7 @@ async def test_no_action_without_a_session(access: Access) -> None:
 
 
 async def test_a_failure_is_recorded_by_its_code_alone(access: Access) -> None:
-    _, session = access._sessions.open(User("admin", Role.ADMIN), None)
+    _, session = access._sessions.open(User("admin", UserRole.ADMIN), None)
     with acting_as(access.caller(session, "")):
         with pytest.raises(UnknownServerError):
             async with permitted(Action.TOPIC_CONFIG, "topic x"):
@@ -342,7 +344,7 @@ async def test_a_failure_is_recorded_by_its_code_alone(access: Access) -> None:
 
 
 async def test_what_cannot_be_recorded_is_not_done(access: Access, engine: Engine) -> None:
-    _, session = access._sessions.open(User("admin", Role.ADMIN), None)
+    _, session = access._sessions.open(User("admin", UserRole.ADMIN), None)
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE audit"))
     with acting_as(access.caller(session, "")), pytest.raises(InvalidRequestError, match="Nothing was changed"):
@@ -358,7 +360,7 @@ async def test_without_users_everyone_is_admin_until_there_is_one(engine: Engine
     with acting_as(access.caller(session, "127.0.0.1")):
         async with permitted(Action.TOPIC_DELETE, "topic x"):
             pass
-        known.add("alice", PASSWORD, Role.ADMIN)
+        known.add("alice", PASSWORD, UserRole.ADMIN)
         with pytest.raises(InvalidRequestError, match="log in again"):
             async with permitted(Action.TOPIC_DELETE, "topic x"):
                 raise AssertionError
@@ -369,7 +371,7 @@ async def test_without_users_everyone_is_admin_until_there_is_one(engine: Engine
 
 def test_an_engine_of_another_database_is_used(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/other.db"
-    Users(opened(tmp_path, url)).add("alice", PASSWORD, Role.ADMIN)
+    Users(opened(tmp_path, url)).add("alice", PASSWORD, UserRole.ADMIN)
     with create_engine(url).connect() as connection:
         assert connection.execute(text("SELECT name FROM users")).scalar() == "alice"
     assert not (tmp_path / database.ACCESS_FILE).exists()

@@ -14,7 +14,7 @@ pytest.importorskip("argon2", reason="streamlog[console] is not installed")
 from streamlog.console.access.audit import AuditLog
 from streamlog.console.access.control import Access
 from streamlog.console.access.database import opened
-from streamlog.console.access.gate import BODY_BYTES_MAX, PAGES_MAX, WEBSOCKETS_MAX, Gate, Message, Scope
+from streamlog.console.access.gate import BODY_BYTES_MAX, PAGES_MAX, WEBSOCKETS_MAX, Message, RequestGate, Scope
 from streamlog.console.access.users import Users
 
 HOST = "console.example"
@@ -61,7 +61,7 @@ async def tried(
         "headers": [(name.encode(), value.encode()) for name, value in {"host": HOST, **(headers or {})}.items()],
         "client": ("10.0.0.9", 1),
     }
-    await Gate(app, app, access, frozenset(), pages=lambda _: pages)(scope, receive, send)
+    await RequestGate(app, app, access, frozenset(), pages=lambda _: pages)(scope, receive, send)
     return found
 
 

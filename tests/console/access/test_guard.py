@@ -20,7 +20,7 @@ from streamlog.client.admin.values import (
 )
 from streamlog.console import guard
 from streamlog.console.access.caller import Recording, User, acting_as
-from streamlog.console.access.roles import LEAST_ROLE, Action, Role
+from streamlog.console.access.roles import LEAST_ROLE, Action, UserRole
 from streamlog.console.access.values import NOTHING, Protection
 from streamlog.errors import InvalidRequestError
 from streamlog.model import PartitionId, TopicPartition
@@ -151,11 +151,13 @@ class FakeCaller:
 
         return Recorded()
 
-    def protection(self, topic: str, role: Role) -> Protection:
+    def protection(self, topic: str, role: UserRole) -> Protection:
         return NOTHING
 
 
-@pytest.mark.parametrize("user", [None, *(User(role.label, role) for role in Role)], ids=lambda one: one and one.name)
+@pytest.mark.parametrize(
+    "user", [None, *(User(role.label, role) for role in UserRole)], ids=lambda one: one and one.name
+)
 @pytest.mark.parametrize(("name", "given", "named", "action", "target"), CALLS)
 async def test_each_change_with_each_role(
     name: str, given: tuple[Any, ...], named: dict[str, Any], action: Action, target: str, user: User | None
@@ -182,7 +184,7 @@ async def test_a_read_needs_no_role_and_an_unknown_method_is_refused() -> None:
 
 
 async def test_a_record_is_not_written_without_the_role() -> None:
-    caller = FakeCaller(User("v", Role.VIEWER))
+    caller = FakeCaller(User("v", UserRole.VIEWER))
     with acting_as(caller), pytest.raises(InvalidRequestError, match="needs role operator"):
         await guard.write_record({}, "orders", b"secret", key=b"secret")
     assert caller.lines == [(Action.RECORD_WRITE, "topic orders", "refused")]

@@ -14,6 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from streamlog.console.access.roles import UserRole
+
 pytest.importorskip("authlib", reason="streamlog[console] is not installed")
 
 from joserfc import jwt
@@ -22,7 +24,6 @@ from starlette.requests import Request
 
 from streamlog.console.access.control import LoginRefused
 from streamlog.console.access.oidc import STARTED_OF_NETWORK_MAX, OidcProvider, user_of
-from streamlog.console.access.roles import Role
 from streamlog.console.access.settings import OidcSettings
 
 REDIRECT = "http://127.0.0.1:8048/login/oidc/callback"
@@ -144,7 +145,7 @@ async def test_a_login_with_pkce_gets_the_highest_role(fake: FakeProvider) -> No
     provider = OidcProvider(fake.settings(), REDIRECT)
     state, cookie = await started(provider, fake)
     user = await provider.finish(request(f"code=1&state={state}", cookie))
-    assert (user.name, user.role) == ("oidc:alice", Role.ADMIN)
+    assert (user.name, user.role) == ("oidc:alice", UserRole.ADMIN)
     with pytest.raises(LoginRefused, match="expired"):
         await provider.finish(request(f"code=1&state={state}", cookie))
 

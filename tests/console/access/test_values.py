@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.client import ConsumerRecord
-from streamlog.console.access.roles import Role
+from streamlog.console.access.roles import UserRole
 from streamlog.console.access.values import HIDDEN, MASKED, Protection, ValueRule, protection
 from streamlog.model import Offset
 
@@ -32,12 +32,12 @@ def masked(document: object, *paths: str) -> object:
 
 
 def test_all_matching_rules_apply_and_no_other() -> None:
-    found = protection(RULES, "pay.cards", Role.VIEWER)
+    found = protection(RULES, "pay.cards", UserRole.VIEWER)
     assert (found.hide, found.mask) == ({"value", "headers", "key"}, (("card", "number"),))
-    assert protection(RULES, "pay.cards", Role.OPERATOR) == Protection(frozenset({"key"}), (("card", "number"),))
-    assert not protection(RULES, "pay.cards", Role.ADMIN)
-    assert not protection(RULES, "orders", Role.VIEWER)
-    assert not protection(RULES, "PAY.cards", Role.VIEWER), "names of topics are case-sensitive"
+    assert protection(RULES, "pay.cards", UserRole.OPERATOR) == Protection(frozenset({"key"}), (("card", "number"),))
+    assert not protection(RULES, "pay.cards", UserRole.ADMIN)
+    assert not protection(RULES, "orders", UserRole.VIEWER)
+    assert not protection(RULES, "PAY.cards", UserRole.VIEWER), "names of topics are case-sensitive"
 
 
 def test_hidden_parts_are_replaced_and_null_stays() -> None:

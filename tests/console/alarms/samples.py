@@ -8,7 +8,7 @@ from streamlog.client.admin.group_values import GroupListing, GroupState
 from streamlog.client.admin.values import LogDir, NodeLogDirs, PartitionDescription, TopicDescription
 from streamlog.console.alarms.conditions.assessments import View
 from streamlog.console.alarms.conditions.tracks import SampleTracks
-from streamlog.console.sample import PartitionEnd, Sample
+from streamlog.console.collection.sample import PartitionEnd, Sample
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState

@@ -21,7 +21,7 @@ from streamlog.console.alarms.evaluation import AlarmStatus
 from streamlog.console.alarms.rules import AlarmRule, RuleKind
 from streamlog.console.alarms.store import AlarmEvent, AlarmStore
 from streamlog.console.alarms.syncs import Scrape, SyncLatencies, parse, quantile
-from streamlog.console.history import HistoryError, SampleHistory
+from streamlog.console.collection.history import HistoryError, SampleHistory
 from tests.console.alarms.receivers import WebhookReceiver, webhook_receiver
 from tests.console.alarms.samples import sample, unreachable
 from tests.support.health_samples import node

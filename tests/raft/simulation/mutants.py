@@ -16,7 +16,7 @@ from streamlog.raft.core import syncobj, voter_changes, voter_set_history
 from streamlog.raft.core.applying import Applier
 from streamlog.raft.core.elections import Elections
 from streamlog.raft.core.follower_append import FollowerAppend
-from streamlog.raft.core.library import Caller, Library, Peer, RaftRole
+from streamlog.raft.core.library import CommandCallback, Library, Peer, RaftRole
 from streamlog.raft.core.outbox import Outbox
 from streamlog.raft.core.proposals import Proposals
 from streamlog.raft.core.read_barriers import Barriers
@@ -350,7 +350,7 @@ def voters_in_effect_when_committed() -> Any:
     appended = voter_set_history.VoterSetHistory.appended
     apply = Applier._apply
 
-    def mutant(self: Applier, entry: LogEntry, caller: Caller | None) -> Any:
+    def mutant(self: Applier, entry: LogEntry, caller: CommandCallback | None) -> Any:
         raft = self._raft
         assert isinstance(raft, syncobj.HardenedSyncObj)
         if entry.index > raft.voter_sets.index:

@@ -41,7 +41,7 @@ from streamlog.ports.system import SystemClock, ThreadWorkers
 from streamlog.services.access import authenticator as authenticator_module
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
-from streamlog.services.access.gate import Gate
+from streamlog.services.access.gate import MethodGate
 from streamlog.services.access.method_rights import METHOD_RIGHTS
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.identity import node_uri
@@ -61,7 +61,7 @@ class Setup:
         self.workers = ThreadWorkers()
         self.passwords = Authenticator(self.view, SystemClock(), random.Random(1), self.workers)
         rules = parse_mapping_rules("RULE:CN=(.*)/$1/")
-        self.gate = Gate(self.view, self.authorizer, self.passwords, rules)
+        self.gate = MethodGate(self.view, self.authorizer, self.passwords, rules)
         self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
 
     def _is_password(self, stored: SaltedPassword, password: str) -> bool:

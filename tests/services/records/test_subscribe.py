@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from streamlog.api.convert.fetch import diverged
 from streamlog.api.convert.offsets import epoch_end
+from streamlog.api.convert.records.fetch import diverged
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb

@@ -12,7 +12,7 @@ from streamlog.model import Offset
 from streamlog.records import read_header, scan_headers
 from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
-from streamlog.sim.disk import DiskFaults
+from streamlog.sim.files.disk import DiskFaults
 from streamlog.sim.machine import Machine
 from streamlog.storage.log.damage import damage_at
 from streamlog.storage.log_config import LogConfig

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from streamlog.console.alarms.conditions.tracks import SampleTracks
-from streamlog.console.sample import Sample
+from streamlog.console.collection.sample import Sample
 
 Subject = tuple[str, ...]
 """A path of words: ("node", "2"), ("group", "billing", "topic", "orders")."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.console.sample import Sample
+from streamlog.console.collection.sample import Sample
 from streamlog.model import TopicPartition
 
 POINTS_MAX: Final = 64

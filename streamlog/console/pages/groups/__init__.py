@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamlog.console.formats import catch_up, page_of
-from streamlog.console.page import Page, show, view
+from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.groups.one import build
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.widgets.formats import catch_up, page_of
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 
 COLUMNS = (
     Column("group", "Group"),

@@ -9,13 +9,13 @@ from nicegui import ui
 from streamlog.client.admin.group_values import GroupDescription
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.actions import confirmed_by_name, run
-from streamlog.console.formats import catch_up, number
-from streamlog.console.layout import heading, tile
-from streamlog.console.page import Page
+from streamlog.console.collection.rates import Series
 from streamlog.console.pages.groups.reset import open_reset
-from streamlog.console.rates import Series
-from streamlog.console.table_view import Column, Row
+from streamlog.console.widgets.actions import confirmed_by_name, run
+from streamlog.console.widgets.formats import catch_up, number
+from streamlog.console.widgets.layout import heading, tile
+from streamlog.console.widgets.page import Page
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition
 

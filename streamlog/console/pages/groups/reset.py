@@ -11,10 +11,10 @@ from nicegui import ui
 
 from streamlog.client.admin.offset_resets import Committed, ResetKind, ResetTo, check_empty, plan_reset
 from streamlog.config.offset_reset import parse_duration_ms
-from streamlog.console.actions import refused, run
-from streamlog.console.page import Page
-from streamlog.console.table_view import Column, Row
-from streamlog.console.tables import LiveTable
+from streamlog.console.widgets.actions import refused, run
+from streamlog.console.widgets.page import Page
+from streamlog.console.widgets.table_view import Column, Row
+from streamlog.console.widgets.tables import LiveTable
 from streamlog.errors import StreamlogError
 from streamlog.model import Offset, TopicPartition
 

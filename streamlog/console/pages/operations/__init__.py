@@ -8,9 +8,9 @@ drains           all replicas of a node moved away
 
 from __future__ import annotations
 
-from streamlog.console.page import Page, show, view
+from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.operations import drains, elections, reassignments
-from streamlog.console.sampler import ClusterSampler
+from streamlog.console.widgets.page import Page, show, view
 
 
 def register(sampler: ClusterSampler) -> None:

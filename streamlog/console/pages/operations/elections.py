@@ -10,10 +10,10 @@ from nicegui import ui
 from streamlog.client.admin.values import Election, ElectionType, TopicDescription
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.actions import confirmed_by_name, run
-from streamlog.console.layout import heading
-from streamlog.console.page import Page
-from streamlog.console.table_view import Column, Row
+from streamlog.console.widgets.actions import confirmed_by_name, run
+from streamlog.console.widgets.layout import heading
+from streamlog.console.widgets.page import Page
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import ElectionNotNeededError, StreamlogError
 from streamlog.model import PartitionId, TopicPartition
 

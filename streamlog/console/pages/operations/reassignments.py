@@ -12,12 +12,12 @@ from nicegui import ui
 from streamlog.client.admin.values import PartitionDescription, Reassignment
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.actions import confirmed, refused, run
-from streamlog.console.formats import bytes_text, duration
-from streamlog.console.layout import heading
-from streamlog.console.page import Page
-from streamlog.console.sample import Sample
-from streamlog.console.table_view import Column, Row
+from streamlog.console.collection.sample import Sample
+from streamlog.console.widgets.actions import confirmed, refused, run
+from streamlog.console.widgets.formats import bytes_text, duration
+from streamlog.console.widgets.layout import heading
+from streamlog.console.widgets.page import Page
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 
 COLUMNS: Final = (

@@ -18,17 +18,17 @@ from nicegui import context, ui
 from streamlog.client import ConsumerRecord
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.actions import refused
 from streamlog.console.browse import KEPT_BYTES_MAX, RECORDS_MAX, BrowseRequest, RecordTail, browse, drop_beyond
+from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.decoding.process import Schema, SchemaDecoder
 from streamlog.console.decoding.text import Shown, as_json_line, as_text
-from streamlog.console.formats import moment, one_line
-from streamlog.console.page import Page, show, view
 from streamlog.console.pages.records.details import open_details
 from streamlog.console.pages.records.form import RecordsForm
 from streamlog.console.pages.records.writing import build_writing
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.widgets.actions import refused
+from streamlog.console.widgets.formats import moment, one_line
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import StreamlogError
 
 COLUMNS = (

@@ -7,7 +7,7 @@ from nicegui import ui
 from streamlog.client import ConsumerRecord
 from streamlog.console.browse import size_of
 from streamlog.console.decoding.text import Shown, as_json_line, as_text, headers_as_text
-from streamlog.console.formats import moment, size
+from streamlog.console.widgets.formats import moment, size
 
 
 def open_details(record: ConsumerRecord, how: str, value: Shown) -> None:

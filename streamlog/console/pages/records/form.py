@@ -11,8 +11,8 @@ from nicegui import context, ui
 
 from streamlog.console.browse import NEWEST, RECORDS_MAX, BrowseRequest, RecordFilter
 from streamlog.console.decoding.process import SchemaDecoder
-from streamlog.console.page import Page
 from streamlog.console.pages.records.schemas import SchemaChoice
+from streamlog.console.widgets.page import Page
 
 STARTS: Final = {NEWEST: "Newest", "beginning": "Beginning", "offset": "Offset", "time": "Time"}
 SHOWN_AS: Final = {"text": "Text", "json": "JSON", "hex": "Hex", "schema": "By a schema"}

@@ -7,9 +7,9 @@ from typing import Any
 
 from nicegui import ui
 
-from streamlog.console.actions import refused
 from streamlog.console.decoding.process import Schema, SchemaDecoder
 from streamlog.console.decoding.schemas import SCHEMA_BYTES_MAX, SchemaError
+from streamlog.console.widgets.actions import refused
 
 
 class SchemaChoice:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from nicegui import ui
 
-from streamlog.console.actions import refused
 from streamlog.console.guard import write_record
+from streamlog.console.widgets.actions import refused
 from streamlog.errors import StreamlogError
 
 

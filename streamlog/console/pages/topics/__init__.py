@@ -7,12 +7,12 @@ from nicegui import ui
 from streamlog.client.admin.values import TopicDescription
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.formats import bytes_text, number_text, page_of
-from streamlog.console.page import Page, show, view
+from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.topics.forms import new_topic
 from streamlog.console.pages.topics.one import build
-from streamlog.console.sampler import ClusterSampler
-from streamlog.console.table_view import Column, Row
+from streamlog.console.widgets.formats import bytes_text, number_text, page_of
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
 
 COLUMNS = (
     Column("topic", "Topic"),

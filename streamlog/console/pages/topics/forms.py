@@ -8,9 +8,9 @@ from nicegui import ui
 
 from streamlog.client.admin.values import ConfigChange, ConfigResource
 from streamlog.config import Operation
-from streamlog.console.actions import confirmed_by_name, refused, run
-from streamlog.console.page import Page
-from streamlog.console.table_view import Row
+from streamlog.console.widgets.actions import confirmed_by_name, refused, run
+from streamlog.console.widgets.page import Page
+from streamlog.console.widgets.table_view import Row
 
 
 def configs_of(text: str) -> dict[str, str]:

@@ -9,11 +9,11 @@ from nicegui import ui
 from streamlog.client.admin.values import ConfigResource, TopicDescription
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.formats import bytes_text, catch_up, number, page_of, size
-from streamlog.console.layout import heading, tile
-from streamlog.console.page import Page
 from streamlog.console.pages.topics.forms import change_setting, delete_topic, grow_topic
-from streamlog.console.table_view import Column, Row
+from streamlog.console.widgets.formats import bytes_text, catch_up, number, page_of, size
+from streamlog.console.widgets.layout import heading, tile
+from streamlog.console.widgets.page import Page
+from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 

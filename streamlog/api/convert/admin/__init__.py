@@ -1,0 +1,1 @@
+"""Messages that describe and change topics, partitions, groups, transactions, configs and access."""

@@ -1,0 +1,1 @@
+"""`streamlogctl console`: `commands` starts it; `alarms` and `users` are its subcommands."""

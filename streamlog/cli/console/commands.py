@@ -1,0 +1,132 @@
+"""`streamlogctl console`: the web console."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+
+from streamlog.cli.common.failures import Interrupted, failed
+from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.console.alarms import alarm_commands
+from streamlog.cli.console.users import console_failures, data_options, user
+from streamlog.errors import StreamlogError
+
+PORT: Final = 8048
+
+
+_PATH: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Other than loopback: needs users."
+)
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port.")
+@data_options
+@click.option("--access", metavar="FILE", type=_PATH, help="Hidden values, masks, single sign-on, as TOML.")
+@click.option("--tls-cert", metavar="FILE", type=_PATH, help="Serve HTTPS with this certificate (PEM, with its chain).")
+@click.option("--tls-key", metavar="FILE", type=_PATH, help="The key of the certificate.")
+@click.option("--public-url", metavar="URL", default="", help="The address of a proxy in front, as browsers see it.")
+@click.option(
+    "--forwarded-from",
+    metavar="ADDRESSES",
+    default="",
+    help="Addresses of proxies whose X-Forwarded headers are trusted.",
+)
+@click.option(
+    "--alarms",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file of alarm rules and channels.  [default: alarms.toml in the data directory]",
+)
+@cluster_options
+def console(
+    target: Target,
+    host: str,
+    port: int,
+    data: Path,
+    database: str,
+    alarms: Path | None,
+    access: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    public_url: str,
+    forwarded_from: str,
+) -> None:
+    """Show the cluster in a browser: health, topics, records, groups and their lag over time.
+
+    Runs until Ctrl-C. On this machine's loopback address it needs no users; elsewhere, and as soon as there are some,
+    everyone logs in. Needs 'pip install streamlog[console]'.
+
+    \b
+    Examples:
+      streamlogctl console
+      streamlogctl console --bootstrap-server node1:9092 --port 8050 --data /var/lib/streamlog-console
+      streamlogctl console user add alice --role admin
+      streamlogctl console --host 0.0.0.0 --tls-cert console.pem --tls-key console.key
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together.")
+    if public_url and not is_origin(public_url):
+        raise click.UsageError(
+            f"--public-url {public_url}: give scheme and host alone, such as https://console.example."
+        )
+    check_proxies(forwarded_from)
+    with console_failures():
+        from streamlog.console.server import ServerOptions, serve
+
+        options = ServerOptions(
+            data=data,
+            database=database,
+            host=host,
+            port=port,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            public_url=public_url,
+            forwarded_from=forwarded_from,
+            access_file=access,
+            alarms=alarms,
+        )
+        try:
+            serve(target.settings, options, click.echo)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        except StreamlogError as error:
+            raise failed(error) from None
+        except OSError as error:
+            where = error.filename or f"{host} port {port}"
+            raise click.ClickException(f"{where}: {error.strerror or error}.") from None
+
+
+def is_origin(url: str) -> bool:
+    parts = urlsplit(url)
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and "@" not in parts.netloc
+        and parts.path in ("", "/")
+        and not parts.query
+    )
+
+
+def check_proxies(addresses: str) -> None:
+    """UsageError. A name would never match; with all addresses, each client could choose its own."""
+    for one in filter(None, map(str.strip, addresses.split(","))):
+        try:
+            network = ipaddress.ip_network(one, strict=False)
+        except ValueError:
+            raise click.UsageError(
+                f"--forwarded-from {one}: give IP addresses or networks, such as 10.0.0.5 or 10.0.0.0/24."
+            ) from None
+        if not network.prefixlen:
+            raise click.UsageError(f"--forwarded-from {one}: give the addresses of the proxies alone.")
+
+
+console.add_command(alarm_commands)
+console.add_command(user)

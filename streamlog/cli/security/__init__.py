@@ -1,0 +1,1 @@
+"""Who may do what: `certificates` (`streamlogctl security`), `user` and `acl`."""

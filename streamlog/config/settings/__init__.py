@@ -1,0 +1,7 @@
+"""The tables of settings, as data: type, range, default and one sentence for each.
+
+node_settings, log_settings, group_settings, security_settings, tls_settings    of a node
+topic_settings, topic_defaults    of a topic; the node settings that are defaults of topics
+client_settings, producer_settings, consumer_settings    of the clients
+kafka_only, not_yet    of Kafka, which have no effect here, and why
+"""

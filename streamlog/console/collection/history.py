@@ -1,0 +1,381 @@
+"""Time series in a database: SQLite by default, another one by its URL.
+
+    tier      step      kept for
+    0         10 s      1 day
+    1         1 min     7 days
+    2         10 min    90 days
+
+A point of a coarser tier is the mean of the finer ones. A value that has not changed since the last point of its series
+is not written, and is filled in when reading: idle series take no space. The series SAMPLED has a point for each
+sample, so that a time in which the console did not run is a gap and not a level line.
+
+A corrupt database file is moved aside and reported, and a new one created: the console must start without its history.
+
+All calls block, and are made in one worker thread (`ClusterSampler`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Float,
+    ForeignKey,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DatabaseError
+
+from streamlog.console.collection.rates import Series
+
+SCHEMA_VERSION: Final = 1
+SAMPLED: Final[Series] = ("console.looked", "")
+GAP_STEPS: Final = 3
+"""A longer pause between samples is a gap."""
+POINTS_MAX: Final = 2_200
+"""Of one line of a chart; the coarsest tier may have more."""
+SIZE_BYTES_MAX: Final = 512 << 20
+"""Of an SQLite file; above it the oldest tenth of the finest points is deleted."""
+
+NAME_MAX: Final = 600
+"""Characters of a series' name; PostgreSQL refuses more."""
+
+_METADATA: Final = MetaData()
+_SCHEMA: Final = Table("schema", _METADATA, Column("version", Integer, nullable=False))
+_SERIES: Final = Table(
+    "series",
+    _METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("what", String(64), nullable=False),
+    Column("name", String(NAME_MAX), nullable=False),
+    UniqueConstraint("what", "name"),
+)
+_POINTS: Final = Table(
+    "points",
+    _METADATA,
+    Column("series", Integer, ForeignKey("series.id"), nullable=False),
+    Column("tier", Integer, nullable=False),
+    Column("at", Integer, nullable=False),  # seconds since 1970, a multiple of the tier's step
+    Column("value", Float, nullable=False),
+    PrimaryKeyConstraint("series", "tier", "at"),
+    sqlite_with_rowid=False,
+)
+
+
+class Tier(Struct, frozen=True):
+    step_s: int
+    kept_s: int
+
+
+TIERS: Final = (Tier(10, 86_400), Tier(60, 7 * 86_400), Tier(600, 90 * 86_400))
+
+
+class Point(Struct, frozen=True):
+    at_s: int
+    value: float | None  # None: no samples from here to the next point
+
+
+class HistoryError(Exception):
+    """The database cannot be used."""
+
+
+class _Gathering(Struct):
+    """The sum of the values in the current step of a tier."""
+
+    at_s: int
+    sum: float = 0.0
+    count: int = 0
+
+
+class SampleHistory:
+    """Used by one process, in one thread."""
+
+    def __init__(self, engine: Engine, moved_aside: str = "") -> None:
+        self._engine = engine
+        self.moved_aside = moved_aside  # the corrupt file's new path; empty: the file was intact
+        self._ids: dict[Series, int] = {}
+        self._last: dict[tuple[int, int], float] = {}  # (series, tier) -> the last value written
+        self._gathering: dict[tuple[int, int], _Gathering] = {}
+        self._written_s = 0.0  # when the last sample was written
+
+    @classmethod
+    def open(cls, url: str) -> SampleHistory:
+        """`url`: as SQLAlchemy's, such as sqlite:////data/history.db. HistoryError."""
+        path = _sqlite_path(url)
+        try:
+            return cls(_opened(url))
+        except DatabaseError as error:
+            if path is None or not path.exists():
+                raise HistoryError(
+                    f"The history at {_without_secret(url)} cannot be opened: {_reason(error)}."
+                ) from None
+        aside = path.with_suffix(".damaged")
+        for number in range(1, 1000):
+            if not aside.exists():
+                break
+            aside = path.with_suffix(f".damaged-{number}")
+        os.replace(path, aside)
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        try:
+            return cls(_opened(url), moved_aside=str(aside))
+        except DatabaseError as error:
+            raise HistoryError(f"The history at {path} cannot be opened: {_reason(error)}.") from None
+
+    @property
+    def engine(self) -> Engine:
+        """For tables that other parts of the console keep in the same database."""
+        return self._engine
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def write(self, at_s: float, points: Mapping[Series, float]) -> None:
+        """At most once in ten seconds. HistoryError where the database cannot be written.
+
+        When the clock was set back, all values are written again: the earlier ones stand at later times.
+        """
+        if at_s < self._written_s:
+            self._last.clear()
+            self._gathering.clear()
+        self._written_s = at_s
+        try:
+            with self._engine.begin() as connection:
+                rows = []
+                for series, value in {**points, SAMPLED: 1.0}.items():
+                    number = self._id_of(connection, series)
+                    for tier, one in enumerate(TIERS):
+                        step_s = int(at_s) // one.step_s * one.step_s
+                        rows += self._gather(number, tier, step_s, value, always=series == SAMPLED)
+                if rows:
+                    _replace(connection, rows)
+        except DatabaseError as error:
+            raise HistoryError(f"The history cannot be written: {_reason(error)}") from None
+
+    def _id_of(self, connection: Connection, series: Series) -> int:
+        number = self._ids.get(series)
+        if number is None:
+            what, name = _stored(series)
+            found = connection.execute(select(_SERIES.c.id).where(_SERIES.c.what == what, _SERIES.c.name == name))
+            number = found.scalar()
+            if number is None:
+                made = connection.execute(insert(_SERIES).values(what=what, name=name).returning(_SERIES.c.id))
+                number = int(made.scalar_one())
+            self._ids[series] = number
+        return number
+
+    def _gather(self, series: int, tier: int, at_s: int, value: float, *, always: bool) -> list[dict[str, float]]:
+        """The rows to write now. A step is written when the next one starts; in the finest tier immediately."""
+        if tier == 0:
+            return self._row(series, tier, at_s, value, always=always)
+        gathering = self._gathering.get((series, tier))
+        rows: list[dict[str, float]] = []
+        if gathering is not None and gathering.at_s != at_s:
+            rows = self._row(series, tier, gathering.at_s, gathering.sum / gathering.count, always=always)
+            gathering = None
+        if gathering is None:
+            gathering = self._gathering[series, tier] = _Gathering(at_s)
+        gathering.sum += value
+        gathering.count += 1
+        return rows
+
+    def _row(self, series: int, tier: int, at_s: int, value: float, *, always: bool) -> list[dict[str, float]]:
+        if self._last.get((series, tier)) == value and not always:
+            return []
+        self._last[series, tier] = value
+        return [{"series": series, "tier": tier, "at": at_s, "value": value}]
+
+    def read(self, series: Series, from_s: float, to_s: float) -> list[Point]:
+        """In order of time, from the finest tier that fits the span. A point's value is valid until the next one.
+        HistoryError where the database cannot be read.
+        """
+        try:
+            return self._read(series, from_s, to_s)
+        except DatabaseError as error:
+            raise HistoryError(f"The history cannot be read: {_reason(error)}") from None
+
+    def _read(self, series: Series, from_s: float, to_s: float) -> list[Point]:
+        number, looked = self._number(series), self._number(SAMPLED)
+        if number is None or looked is None:
+            return []
+        tier = self._tier(from_s, to_s)
+        with self._engine.connect() as connection:
+            before = connection.execute(
+                select(_POINTS.c.value)
+                .where(_POINTS.c.series == number, _POINTS.c.tier == tier, _POINTS.c.at < from_s)
+                .order_by(_POINTS.c.at.desc())
+                .limit(1)
+            ).scalar()
+            points = dict(self._inside(connection, number, tier, from_s, to_s))
+            times = [at_s for at_s, _ in self._inside(connection, looked, tier, from_s, to_s)]
+        return _levels(times, points, before, GAP_STEPS * TIERS[tier].step_s)
+
+    @staticmethod
+    def _inside(connection: Connection, number: int, tier: int, from_s: float, to_s: float) -> list[tuple[int, float]]:
+        rows = connection.execute(
+            select(_POINTS.c.at, _POINTS.c.value)
+            .where(_POINTS.c.series == number, _POINTS.c.tier == tier, _POINTS.c.at.between(from_s, to_s))
+            .order_by(_POINTS.c.at)
+        )
+        return [(row.at, row.value) for row in rows]
+
+    @staticmethod
+    def _tier(from_s: float, to_s: float) -> int:
+        """The finest tier that covers the span with no more points than a chart can show."""
+        span_s = to_s - from_s
+        for number, tier in enumerate(TIERS):
+            if span_s <= min(tier.kept_s, POINTS_MAX * tier.step_s):
+                return number
+        return len(TIERS) - 1
+
+    def _number(self, series: Series) -> int | None:
+        what, name = _stored(series)
+        with self._engine.connect() as connection:
+            return connection.execute(
+                select(_SERIES.c.id).where(_SERIES.c.what == what, _SERIES.c.name == name)
+            ).scalar()
+
+    def clean(self, now_s: float) -> None:
+        """Deletes points beyond the retention of their tier, and beyond the maximum size. To be called periodically."""
+        try:
+            with self._engine.begin() as connection:
+                for number, tier in enumerate(TIERS):
+                    connection.execute(
+                        delete(_POINTS).where(_POINTS.c.tier == number, _POINTS.c.at < now_s - tier.kept_s)
+                    )
+                if self.size_bytes() > SIZE_BYTES_MAX:
+                    self._remove_oldest(connection)
+        except DatabaseError as error:
+            raise HistoryError(f"The history cannot be cleaned: {_reason(error)}") from None
+
+    @staticmethod
+    def _remove_oldest(connection: Connection) -> None:
+        oldest, newest = connection.execute(
+            select(func.min(_POINTS.c.at), func.max(_POINTS.c.at)).where(_POINTS.c.tier == 0)
+        ).one()
+        if oldest is not None:
+            connection.execute(
+                delete(_POINTS).where(_POINTS.c.tier == 0, _POINTS.c.at <= oldest + (newest - oldest) // 10)
+            )
+
+    def size_bytes(self) -> int:
+        """Of the SQLite file; 0 for another database."""
+        path = _sqlite_path(self._engine.url.render_as_string(hide_password=False))
+        return path.stat().st_size if path is not None and path.exists() else 0
+
+
+def _stored(series: Series) -> Series:
+    """A longer name, or one with a character that PostgreSQL refuses, is kept as its beginning and a digest."""
+    what, name = series
+    if len(name) <= NAME_MAX and "\0" not in name:
+        return series
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return what, f"{name[: NAME_MAX - 33]}~{digest}".replace("\0", "\ufffd")
+
+
+def _opened(url: str) -> Engine:
+    path = _sqlite_path(url)
+    if (
+        path is not None and str(path) != ":memory:"
+    ):  # group names, topics: for this user alone, and SQLite's other files get its mode
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    engine = create_engine(url)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+    try:
+        with engine.begin() as connection:
+            if engine.dialect.name == "sqlite":
+                _check_file(connection)
+            _METADATA.create_all(connection)
+            version = connection.execute(select(_SCHEMA.c.version)).scalar()
+            if version is None:
+                connection.execute(insert(_SCHEMA).values(version=SCHEMA_VERSION))
+            elif version > SCHEMA_VERSION:
+                raise HistoryError(
+                    f"The history was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}): "
+                    "use that release, or another --data directory."
+                )
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _check_file(connection: Connection) -> None:
+    """DatabaseError if the file is corrupt: SQLite reports some damage as an error, and some as rows."""
+    [found, *_] = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()
+    if found != "ok":
+        raise DatabaseError("PRAGMA quick_check", None, sqlite3.DatabaseError(str(found)))
+
+
+def _set_up_sqlite(connection: object, _record: object) -> None:
+    cursor = connection.cursor()  # type: ignore[attr-defined]  # a DB-API connection, which has no type of its own
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
+
+
+def _replace(connection: Connection, rows: Sequence[Mapping[str, float]]) -> None:
+    """Overwrites a step that was written before (the console was restarted within it)."""
+    connection.execute(
+        delete(_POINTS).where(
+            _POINTS.c.series == bindparam("series"),
+            _POINTS.c.tier == bindparam("tier"),
+            _POINTS.c.at == bindparam("at"),
+        ),
+        [{"series": row["series"], "tier": row["tier"], "at": row["at"]} for row in rows],
+    )
+    connection.execute(insert(_POINTS), list(rows))
+
+
+def _levels(times: Sequence[int], points: Mapping[int, float], before: float | None, gap_s: int) -> list[Point]:
+    """The values at the sampled times: only the ends of a level stretch, and gaps where there are no samples."""
+    found: list[Point] = []
+    value, last_s = before, None
+    for at_s in times:
+        changed = at_s in points and points[at_s] != value
+        gap = last_s is not None and at_s - last_s > gap_s
+        if last_s is not None and value is not None and (changed or gap) and found and found[-1].at_s != last_s:
+            found.append(Point(last_s, value))
+        if gap and found and last_s is not None:
+            found.append(Point(last_s + 1, None))
+        value = points.get(at_s, value)
+        if value is not None and (changed or gap or not found):
+            found.append(Point(at_s, value))
+        last_s = at_s
+    if last_s is not None and value is not None and found and found[-1].at_s != last_s:
+        found.append(Point(last_s, value))
+    return found
+
+
+def _sqlite_path(url: str) -> Path | None:
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def _without_secret(url: str) -> str:
+    return make_url(url).render_as_string(hide_password=True)
+
+
+def _reason(error: DatabaseError) -> str:
+    return str(error.orig).splitlines()[0]

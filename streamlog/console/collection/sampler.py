@@ -1,0 +1,147 @@
+"""Samples the cluster while the console runs, and keeps the history. The pages read their data from it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.console.collection.figures import Figures, figures_of
+from streamlog.console.collection.history import HistoryError, Point, SampleHistory
+from streamlog.console.collection.rates import Rate, Series, points_of
+from streamlog.console.collection.sample import Sample, sample
+from streamlog.console.collection.versions import NodeVersions
+from streamlog.console.guard import guarded
+
+T = TypeVar("T")
+
+INTERVAL_S: Final = 5.0
+STORED_EACH_S: Final = 10.0
+CLEANED_EACH_S: Final = 600.0
+CLOCK_JUMP_S: Final = 7 * 86_400.0
+"""More than a machine sleeps, which looks the same."""
+RATE_OVER: Final = 3
+"""Samples that a rate spans: over a single interval it would vary with the moment at which each node answered."""
+
+
+class ClusterSampler:
+    """One event loop. `run` is a task of the server."""
+
+    def __init__(self, admin: AsyncAdmin, history: SampleHistory, versions: NodeVersions | None = None) -> None:
+        self.admin = guarded(admin)  # for pages: it checks what their users may do
+        self._admin = admin
+        self.versions = versions or NodeVersions({})
+        self._history = history
+        self._thread = ThreadPoolExecutor(1, "history")
+        self._samples: deque[Sample] = deque(maxlen=RATE_OVER)
+        self._figures: tuple[Sample, Figures] | None = None  # of the sample
+        self._stored: Sample | None = None
+        self._first: Sample | None = None
+        self._cleaned_s = time.monotonic()
+        self._learning: asyncio.Task[None] | None = None
+        self._listeners: dict[object, Callable[[], None]] = {}
+        self.history_problem = ""  # why the history cannot be used; empty: it can
+
+    @property
+    def latest(self) -> Sample | None:
+        """None before the first sample."""
+        return self._samples[-1] if self._samples else None
+
+    @property
+    def _earlier(self) -> Sample | None:
+        """The sample that rates are measured from; None: there is only one with an answer of the cluster."""
+        known = [one for one in self._samples if one.state.cluster is not None]
+        return known[0] if len(known) > 1 else None
+
+    @property
+    def figures(self) -> Figures:
+        """Of the latest sample, computed once for all pages."""
+        assert self.latest is not None
+        if self._figures is None or self._figures[0] is not self.latest:
+            self._figures = (self.latest, figures_of(self._earlier, self.latest))
+        return self._figures[1]
+
+    @property
+    def rates(self) -> Mapping[str, Rate]:
+        """By topic."""
+        return {} if self.latest is None else self.figures.rates
+
+    @property
+    def earlier(self) -> Sample | None:
+        """The sample that rates are measured from; None: there is only one with an answer of the cluster."""
+        return self._earlier
+
+    @property
+    def history_bytes(self) -> int:
+        return self._history.size_bytes()
+
+    async def run(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            await self.refresh()
+            await asyncio.sleep(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))
+
+    async def refresh(self) -> None:
+        """Samples now; also called after a user's change."""
+        now = await sample(self._admin, time.time(), time.monotonic())
+        self._samples.append(now)
+        if now.state.cluster is not None and (self._learning is None or self._learning.done()):
+            self._learning = asyncio.create_task(self.versions.learn(now.state.cluster.nodes))
+        if self._stored is None or now.monotonic_s - self._stored.monotonic_s >= STORED_EACH_S - INTERVAL_S / 2:
+            await self._store(now)
+        loop = asyncio.get_running_loop()
+        for listener in list(self._listeners.values()):
+            loop.call_soon(listener)  # an error of one page must not end the sampling
+
+    async def _store(self, now: Sample) -> None:
+        points = points_of(self._stored, now)
+        self._stored = now
+        try:
+            await self._off_loop(lambda: self._history.write(now.at_s, points))
+            self.history_problem = self._clock_problem(now)
+            if not self.history_problem and now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
+                self._cleaned_s = now.monotonic_s
+                await self._off_loop(lambda: self._history.clean(now.at_s))
+        except HistoryError as error:
+            self.history_problem = str(error)
+
+    def _clock_problem(self, now: Sample) -> str:
+        """Empty: none. After a step of days ahead the whole history would be older than it is kept."""
+        first = self._first = self._first or now
+        ahead_s = (now.at_s - first.at_s) - (now.monotonic_s - first.monotonic_s)
+        if ahead_s < CLOCK_JUMP_S:
+            return ""
+        return (
+            f"This machine's clock was set forward by {ahead_s / 86_400:.0f} days: nothing is deleted from the history "
+            "until it is set back, or the console is restarted."
+        )
+
+    async def history(self, series: Series, span_s: float) -> list[Point]:
+        """The last `span_s` seconds; none while the database cannot be read, which `history_problem` reports."""
+        now_s = time.time()
+        try:
+            return await self._off_loop(lambda: self._history.read(series, now_s - span_s, now_s))
+        except HistoryError as error:
+            self.history_problem = str(error)
+            return []
+
+    async def _off_loop(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def add_listener(self, key: object, listener: Callable[[], None]) -> None:
+        """Call `listener` after each sample, until `remove_listener(key)`."""
+        self._listeners[key] = listener
+
+    def remove_listener(self, key: object) -> None:
+        self._listeners.pop(key, None)
+
+    async def close(self) -> None:
+        if self._learning is not None:
+            self._learning.cancel()
+        self._thread.shutdown(wait=True)
+        self._history.close()
+        await self._admin.close()

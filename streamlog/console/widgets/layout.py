@@ -1,0 +1,148 @@
+"""What all pages share: the frame with its navigation, headings, tiles."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from nicegui import app, background_tasks, context, ui
+
+from streamlog.console.access.caller import LOCAL, current_caller, may
+from streamlog.console.access.control import SessionCaller
+from streamlog.console.access.roles import Action
+from streamlog.console.collection.sampler import ClusterSampler
+from streamlog.console.widgets.tables import STYLE
+
+NAVIGATION: Final = (
+    ("/", "Overview", "dashboard"),
+    ("/brokers", "Brokers", "dns"),
+    ("/topics", "Topics", "view_list"),
+    ("/records", "Records", "article"),
+    ("/groups", "Groups", "groups"),
+    ("/transactions", "Transactions", "receipt_long"),
+    ("/quorum", "Quorum", "how_to_vote"),
+    ("/operations", "Operations", "build"),
+    ("/alarms", "Alarms", "notifications"),
+)
+AUDIT_PAGE: Final = ("/audit", "Audit", "fact_check")
+PRIMARY: Final = "#1f5fa8"
+NEGATIVE: Final = "#c62828"
+"""Both have a contrast of 4.5 to 1 with white."""
+
+
+@contextmanager
+def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], Awaitable[object] | object]) -> Iterator[None]:
+    """A page. `refresh` is called after each sample, while the page is open, in the page's context."""
+    ui.page_title(f"{title} - streamlog")
+    section = f"/{context.client.request.url.path.split('/')[1]}"
+    ui.colors(primary=PRIMARY, negative=NEGATIVE)
+    dark = ui.dark_mode(app.storage.user.get("dark"))
+    ui.query(".nicegui-content").classes("p-4 gap-4 w-full max-w-screen-xl mx-auto")
+    ui.add_css(STYLE)
+    ui.add_head_html("<script>document.documentElement.lang = 'en'</script>")
+    with ui.header().classes("items-center gap-2 py-2 px-4 bg-primary"):
+        ui.link("streamlog", "/").classes("text-white text-lg font-bold no-underline mr-4")
+        with ui.element("nav").classes("flex flex-row flex-wrap gap-1 items-center").props('aria-label="Main"'):
+            for address, name, icon in (*NAVIGATION, AUDIT_PAGE) if may(Action.AUDIT_READ) else NAVIGATION:
+                shown = ui.button(name, icon=icon).props(f'flat dense no-caps color=white type=a href="{address}"')
+                if address == section:
+                    shown.classes("bg-white/25").props('aria-current="page"')
+        ui.space()
+        _freshness(sampler)
+
+        async def toggle() -> None:
+            dark.value = not await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=10)
+            app.storage.user["dark"] = dark.value
+
+        ui.button(icon="dark_mode", on_click=toggle).props('flat dense color=white aria-label="Light or dark"')
+        _user_menu()
+    client = context.client
+    sampler.add_listener(client.id, _OnePage(client, refresh).sampled)
+    client.on_delete(lambda: sampler.remove_listener(client.id))
+    with ui.element("div").classes("w-full flex flex-col gap-4"):
+        yield
+
+
+def _user_menu() -> None:
+    """Who is logged in, and the logout. When the session ends, the page goes to the login."""
+    caller, client = current_caller(), context.client
+    if not isinstance(caller, SessionCaller):
+        return
+
+    def leave() -> None:
+        client.open("/login")
+
+    caller.session.add_closer(leave)
+    client.on_delete(lambda: caller.session.remove_closer(leave))
+    user = caller.user
+    if user is None or user is LOCAL:
+        return
+    with ui.button(icon="person").props('flat dense color=white aria-label="User"'), ui.menu():
+        ui.label(f"{user.name}, {user.role.label}").classes("px-4 py-2 text-sm opacity-80")
+        ui.menu_item("Log out", on_click=lambda: caller.access.log_out(caller.session, caller.address))
+
+
+class _OnePage:
+    """Refreshes a page after samples, one at a time: a sample during a slow refresh is skipped."""
+
+    def __init__(self, client: Any, refresh: Callable[[], Awaitable[object] | object]) -> None:
+        self._client, self._refresh = client, refresh
+        self._running: asyncio.Future[object] | None = None
+
+    def sampled(self) -> None:
+        if not self._client.has_socket_connection or (self._running is not None and not self._running.done()):
+            return
+        with self._client:
+            result = self._refresh()
+            if asyncio.iscoroutine(result):
+                self._running = background_tasks.create(result, name="refresh of a page")
+
+
+def _freshness(sampler: ClusterSampler) -> None:
+    """The age of the data; and a problem of the console itself."""
+
+    def text() -> str:
+        latest = sampler.latest
+        if latest is None:
+            return "connecting to the cluster ..."
+        if latest.state.cluster is None:
+            return "no node answers"
+        return f"{latest.state.cluster.cluster_id} · {max(0, time.time() - latest.at_s):.0f} s ago"
+
+    label = ui.label(text()).classes("text-white text-sm")
+    ui.timer(1.0, lambda: label.set_text(text()))
+    problem = ui.icon("warning", color="amber").tooltip("")
+    problem.bind_visibility_from(sampler, "history_problem", backward=bool)
+
+
+def heading(text: str, note: str = "") -> None:
+    with ui.row().classes("items-baseline gap-3 w-full"):
+        ui.label(text).classes("text-xl font-semibold").props('role="heading" aria-level="2"')
+        if note:
+            ui.label(note).classes("text-sm text-note")
+
+
+def tile(name: str, value: str, *, bad: bool = False, note: str = "") -> None:
+    with ui.card().classes("p-3 gap-0 min-w-[9rem] grow self-stretch"):
+        ui.label(name).classes("text-sm text-note")
+        ui.label(value).classes(f"text-2xl font-semibold {'text-bad' if bad else ''}")
+        if note:
+            ui.label(note).classes("text-xs text-note")
+
+
+def outage(sampler: ClusterSampler) -> None:
+    """Why there is nothing to show: to be called while the cluster is unknown."""
+    latest = sampler.latest
+    if latest is None:
+        with ui.row().classes("items-center gap-2"):
+            ui.spinner()
+            ui.label("Connecting to the cluster ...")
+        return
+    reason = next(iter(latest.state.missing.values()))
+    with ui.card().classes("w-full"):
+        ui.label("No node of the cluster answers.").classes("text-lg font-semibold text-bad")
+        ui.label(reason.message)
+        ui.label("The console retries, and shows the cluster as soon as a node answers.")
