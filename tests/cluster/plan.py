@@ -98,6 +98,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Those that are voters from the start, and the observer that may be added."""
         return self.nodes[: self.voters + 1] if self.votes else self.nodes[: self.voters]
 
+    @property
+    def loses_disk(self) -> bool:
+        return any(fault.kind in (FaultKind.POWER_WIPE, FaultKind.POWER_ALL_WIPE) for fault in self.faults)
+
     def topic(self, name: str) -> TopicPlan:
         return next(topic for topic in self.topics if topic.name == name)
 

@@ -105,7 +105,9 @@ class Crew:
             self._working.append(host.spawn(self.mover.run()))
         if self._plan.votes:
             admin = await self.admin()
-            self.voter_changer = VoterChanger(admin, _ids(self._plan.may_vote), self._world.stream("voters"))
+            self.voter_changer = VoterChanger(
+                admin, _ids(self._plan.may_vote), self._world.stream("voters"), loses_disk=self._plan.loses_disk
+            )
             self._working.append(host.spawn(self.voter_changer.run()))
 
     async def admin(self) -> AsyncAdmin:

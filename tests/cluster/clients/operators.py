@@ -6,7 +6,8 @@ that could have happened, one write after the other, and in which every node rea
 A Mover gives partitions other replicas, and their leaderships other nodes. What it is refused is no matter.
 
 A VoterChanger removes voters of the quorum, adds them again, and replaces one by another, one change at a time. At
-least VOTERS_MIN remain, so that one of them may lose its disk. A voter that was removed observes.
+least VOTERS_MIN remain, so that one of them may lose its disk. A replacement removes one voter first and may end there;
+where a disk is lost it is not made with VOTERS_MIN voters. A voter that was removed observes.
 """
 
 from __future__ import annotations
@@ -93,11 +94,14 @@ class Mover:
 
 
 class VoterChanger:
-    def __init__(self, admin: AsyncAdmin, may_vote: Sequence[BrokerId], rng: random.Random) -> None:
-        """`may_vote`: those that run as voters, whether they are in the set or not."""
+    def __init__(
+        self, admin: AsyncAdmin, may_vote: Sequence[BrokerId], rng: random.Random, *, loses_disk: bool
+    ) -> None:
+        """`may_vote`: those that run as voters, whether in the set or not. `loses_disk`: a node does, some time."""
         self._admin = admin
         self._may_vote = may_vote
         self._rng = rng
+        self._least_to_replace = VOTERS_MIN + 1 if loses_disk else VOTERS_MIN
         self._voters = list(may_vote)  # those that vote for certain
         self._removed: set[BrokerId] = set()  # perhaps: a node that describes the cluster may not know of it yet
         self.changes = 0  # that were made
@@ -106,20 +110,22 @@ class VoterChanger:
     async def run(self) -> None:
         while not self.stopping:
             await asyncio.sleep(self._rng.uniform(*VOTE_GAP_S))
-            try:
-                cluster = await self._admin.describe_cluster()
-                self._voters = [voter.node_id for voter in cluster.voters if voter.node_id not in self._removed]
-                await self._change()
-                self.changes += 1
-            except StreamlogError:
-                pass
+            await self.change()
+
+    async def change(self) -> None:
+        try:
+            cluster = await self._admin.describe_cluster()
+            self._voters = [voter.node_id for voter in cluster.voters if voter.node_id not in self._removed]
+            await self._change()
+            self.changes += 1
+        except StreamlogError:
+            pass
 
     async def _change(self) -> None:
         others = [node for node in self._may_vote if node not in self._voters]
         count = len(self._voters)
         kinds = ["remove"] * (count > VOTERS_MIN) + ["add"] * bool(others)
-        if others and count >= VOTERS_MIN:  # it removes one first, and may end there
-            kinds.append("replace")
+        kinds += ["replace"] * bool(others and count >= self._least_to_replace)
         if not kinds:
             return
         match self._rng.choice(kinds):
