@@ -20,14 +20,16 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from streamlog.config.addresses import Address
+from streamlog.daemon.http.absent import absent
 from streamlog.daemon.http.exposition import render
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.release import RELEASE
+
+with absent("watchfiles"):  # uvicorn imports it where it is installed, to reload programs that change: 0.8 MB
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX: Final = 64
 IDLE_S: Final = 15

@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -142,6 +143,17 @@ def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatc
             await listener.stop()
 
     asyncio.run(main())
+
+
+def test_the_listener_loads_no_reloader_of_programs() -> None:
+    """It is a part of uvicorn's extras, which the console has, and 0.8 MB of each node."""
+    pytest.importorskip("watchfiles", reason="watchfiles is not installed")
+    code = (
+        "import sys, streamlog.daemon.http.listener\n"
+        "assert 'uvicorn' in sys.modules and not [one for one in sys.modules if one.startswith('watchfiles')]\n"
+        "import watchfiles"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def families() -> Iterator[Family]:
