@@ -32,6 +32,7 @@ from streamlog.console.access.settings import AccessSettings, OidcSettings, is_l
 from streamlog.console.access.users import Users
 from streamlog.console.alarms.store import AlarmStore
 from streamlog.console.collection.history import SampleHistory
+from streamlog.console.connections import HEAD_BYTES_MAX, IDLE_S, bounded_protocol
 from streamlog.console.tls import TlsFiles
 from streamlog.regular_file import read_regular
 
@@ -108,6 +109,9 @@ def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Call
         log_config=None,
         access_log=False,
         server_header=False,
+        http=bounded_protocol(options.forwarded_from),
+        timeout_keep_alive=IDLE_S,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         timeout_graceful_shutdown=1,
         proxy_headers=bool(options.forwarded_from),
         forwarded_allow_ips=options.forwarded_from or None,
