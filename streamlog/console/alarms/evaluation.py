@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
+from shlex import quote
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from streamlog.console.alarms.conditions.assessments import Assessment, Breach, Subject
-from streamlog.console.alarms.rules import AlarmRule, RuleKind, matches
+from streamlog.console.alarms.rules import KINDS, AlarmRule, RuleKind, matches
 from streamlog.monitor import Severity
 
 PASSED_MAX_S: Final = 60.0
@@ -63,6 +64,12 @@ class AlarmState(Struct, frozen=True, kw_only=True):
     @property
     def subject_text(self) -> str:
         return " ".join(self.subject)
+
+    @property
+    def remedy(self) -> str:
+        """What to do; its commands name the subject."""
+        text = KINDS[self.kind].remedy
+        return text.replace("GROUP", quote(self.subject[1])) if self.subject[:1] == ("group",) else text
 
 
 class Silence(Struct, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ def notice(status: NoticeStatus, alarms: Sequence[AlarmState], cluster: str, at_
                 summary=one.summary,
                 value=one.value,
                 above=one.above,
-                remedy=KINDS[one.kind].remedy,
+                remedy=one.remedy,
                 began_at_s=one.began_at_s,
                 fired_at_s=one.fired_at_s,
             )

@@ -15,6 +15,9 @@ from streamlog.model import BrokerId, TopicPartition
 
 RATE_ERROR: Final = 0.01
 """Of a rate between two samples, as a part of it: offsets are read one after another."""
+PACE_RATIO: Final = 0.9
+PACE_S: Final = 10.0
+"""A group keeps pace if it commits at least PACE_RATIO of what is written, and has what was written PACE_S ago."""
 
 
 class GroupFigures(Struct, frozen=True):
@@ -25,6 +28,12 @@ class GroupFigures(Struct, frozen=True):
     @property
     def total_lag(self) -> int:
         return sum(self.lag.values())
+
+    @property
+    def keeps_pace(self) -> bool:
+        """Its lag is that of its polls and commits."""
+        is_close = 0 < self.total_lag <= PACE_S * self.incoming_per_s
+        return is_close and self.committed_per_s >= PACE_RATIO * self.incoming_per_s
 
     @property
     def caught_up_s(self) -> float | None:

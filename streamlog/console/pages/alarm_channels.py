@@ -41,7 +41,7 @@ async def show_channels(place: AlarmPlace) -> None:
                     ui.button(
                         "Send a test",
                         on_click=lambda name=name: place.act(_test(engine, name), f"{name} took the test."),
-                    ).props("no-caps outline dense padding=2px_12px")
+                    ).props('no-caps outline dense padding="2px 12px"')
             resolved = "" if channel.send_resolved else "; without what is resolved"
             ui.label(f"{channel.shown}{resolved}").classes("text-sm")
     ui.label(f"Channels are added and changed in {engine.path}; their secrets stay outside of it.").classes(

@@ -127,12 +127,12 @@ class _RuleForm:
 
     def _buttons(self) -> None:
         own, default = self._rule.name in self._engine.settings.own, _is_default(self._rule.name)
-        with ui.row().classes("w-full justify-end"):
+        with ui.row():
+            ui.button("Save", on_click=self._save).props("no-caps")
             if own and not self._new:
                 text = "Reset to default" if default else "Delete"
                 ui.button(text, color="negative", on_click=self._remove).props("no-caps outline")
-            ui.button("Cancel", on_click=self._dialog.close).props("flat no-caps")
-            ui.button("Save", on_click=self._save).props("no-caps")
+            ui.button("Cancel", on_click=self._dialog.close).props("flat no-caps color=inherit")
 
     async def _save(self) -> None:
         if await self._place.act(self._set(), "The rule is saved."):

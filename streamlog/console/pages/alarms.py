@@ -13,7 +13,6 @@ from streamlog.console.alarms.durations import duration_s, duration_text
 from streamlog.console.alarms.engine import AlarmEngine
 from streamlog.console.alarms.evaluation import AlarmState, AlarmStatus
 from streamlog.console.alarms.messages import threshold_text
-from streamlog.console.alarms.rules import KINDS
 from streamlog.console.collection.history import HistoryError
 from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.alarm_channels import show_channels
@@ -64,7 +63,7 @@ class _AlarmsPage:
     async def build(self) -> None:
         with self._page.actions:
             choice = ui.toggle(list(VIEWS), value=self._current, on_change=self._choose)
-            choice.props("dense no-caps unelevated")
+            choice.props('dense no-caps unelevated padding="4px 12px" aria-label="View"')
         self._shown = _state(self._engine)
         self._page.each_sample(self._sampled)
         await self._body()
@@ -152,14 +151,15 @@ def firing_card(alarm: AlarmState, note: str = "") -> ui.card:
     critical = alarm.severity is Severity.CRITICAL
     edge = "border-red-600" if critical else "border-amber-500"
     with ui.card().classes(f"w-full p-3 gap-1 border-l-4 {edge}") as card:
-        with ui.row().classes("items-center gap-2"):
-            ui.icon("error" if critical else "warning").classes("text-bad" if critical else "text-amber-700")
+        with ui.row().classes("items-center gap-2 no-wrap"):
+            icon = ui.icon("error" if critical else "warning", color="negative" if critical else "amber-9")
+            icon.props('role="img"').props["aria-label"] = alarm.severity.value
             ui.label(alarm.summary).classes("font-semibold")
         threshold = threshold_text(alarm.kind, alarm.above)
         limit = f", limit {threshold}" if threshold else ""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(alarm.fired_at_s or alarm.began_at_s))
         ui.label(f"{alarm.severity.value}, rule {alarm.rule}{limit}, since {since}{note}").classes("text-sm")
-        ui.label(f"What to do: {KINDS[alarm.kind].remedy}").classes("text-sm")
+        ui.label(f"What to do: {alarm.remedy}").classes("text-sm")
     return card
 
 
@@ -172,9 +172,9 @@ def _card(place: AlarmPlace, alarm: AlarmState) -> None:
             if not alarm.acknowledged_by:
                 ui.button(
                     "Acknowledge", on_click=lambda: place.act(_acknowledge(engine, alarm), "Acknowledged.")
-                ).props("no-caps outline dense padding=2px_12px")
+                ).props('no-caps outline dense padding="2px 12px"')
             ui.button("Silence", on_click=lambda: _silence_dialog(place, alarm.rule, alarm.subject_text)).props(
-                "no-caps outline dense padding=2px_12px"
+                'no-caps outline dense padding="2px 12px"'
             )
 
 
@@ -198,9 +198,9 @@ def _silence_dialog(place: AlarmPlace, rule: str, subject: str) -> None:
             if await place.act(work, "The alarms are silenced."):
                 dialog.close()
 
-        with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+        with ui.row():
             ui.button("Silence", on_click=create).props("no-caps")
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps color=inherit")
 
 
 async def _silence(engine: AlarmEngine, rule: str, subject: str, during: str, comment: str) -> None:
@@ -230,7 +230,7 @@ def _silences(place: AlarmPlace) -> None:
             ui.label(f"ends in {left}, by {one.created_by}{comment}").classes("text-sm")
             if may(Action.ALARM_SILENCE):
                 ui.button("End now", on_click=lambda one=one: place.act(_end(engine, one.silence_id), "Ended.")).props(
-                    "no-caps outline dense padding=2px_12px"
+                    'no-caps outline dense padding="2px 12px"'
                 )
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from streamlog.client.admin.values import ConfigResource, NodeDescription
+from streamlog.client.admin.values import ConfigResource, NodeDescription, NodeState
 from streamlog.console.collection.sampler import ClusterSampler
-from streamlog.console.widgets.formats import bytes_text, number, page_of, size
+from streamlog.console.widgets.formats import SOURCES, bytes_text, number, page_of, size
 from streamlog.console.widgets.layout import heading, tile
 from streamlog.console.widgets.page import Page, show, view
 from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import StreamlogError
 
+ONLINE = "online"
 NODE_COLUMNS = (
     Column("node", "Node"),
     Column("address", "Address"),
     Column("rack", "Rack"),
-    Column("state", "State"),
+    Column("state", "State", is_bad=lambda value: not str(value).startswith(NodeState.ACTIVE.value)),
     Column("role", "Quorum"),
     Column("version", "Version"),
     Column("leaders", "Leaders"),
@@ -28,12 +29,12 @@ NODE_COLUMNS = (
 DISK_COLUMNS = (
     Column("node", "Node"),
     Column("path", "Directory"),
-    Column("state", "State"),
+    Column("state", "State", is_bad=lambda value: value != ONLINE),
     Column("replicas", "Replicas"),
     Column("used", "Logs", bytes_text),
     Column("free", "Free", bytes_text),
     Column("total", "File system", bytes_text),
-    Column("damaged", "Corrupt ranges"),
+    Column("damaged", "Corrupt ranges", is_bad=lambda value: value != 0),
 )
 SETTING_COLUMNS = (
     Column("name", "Setting"),
@@ -89,7 +90,7 @@ async def _one(page: Page, node_id: int) -> None:
         {
             "name": entry.name,
             "value": "(hidden)" if entry.sensitive else entry.value or "",
-            "source": entry.source.value,
+            "source": SOURCES.get(entry.source, entry.source.value),
             "what": entry.documentation,
         }
         for entry in found.entries
@@ -105,7 +106,7 @@ def _tiles(page: Page, node: NodeDescription | None) -> None:
     assert cluster is not None
     figures = page.sampler.figures.nodes.get(node.node_id)
     with ui.row().classes("w-full gap-3"):
-        tile("State", state_of(node), bad=node.state.value != "active", note=node.address)
+        tile("State", state_of(node), bad=node.state is not NodeState.ACTIVE, note=node.address)
         tile("Quorum", _role(page, node) or "no voter", note=f"rack {node.rack}" if node.rack else "no rack")
         tile("Version", page.sampler.versions.get(node) or "unknown")
         tile("Leaders", number(node.leader_count), note=f"of {number(node.replica_count)} replicas")
@@ -160,7 +161,7 @@ def disk_rows(page: Page, node_id: int | None = None) -> list[Row]:
             "key": f"{node.node_id}:{directory.path}",
             "node": node.node_id,
             "path": directory.path,
-            "state": "online" if directory.error is None else directory.error.message,
+            "state": ONLINE if directory.error is None else directory.error.message,
             "replicas": len(directory.replicas),
             "used": sum(replica.size_bytes for replica in directory.replicas),
             "free": directory.usable_bytes,

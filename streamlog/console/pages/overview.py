@@ -11,7 +11,7 @@ from streamlog.console.alarms.rules import RuleKind
 from streamlog.console.collection.rates import total
 from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.alarms import firing_card
-from streamlog.console.widgets.formats import catch_up, number, page_of, size
+from streamlog.console.widgets.formats import catch_up, number, number_text, page_of, size
 from streamlog.console.widgets.layout import heading, tile
 from streamlog.console.widgets.page import Page, show, view
 from streamlog.console.widgets.table_view import Column, Row
@@ -49,7 +49,7 @@ async def _build(page: Page, alarms: AlarmEngine) -> None:
             Column("group", "Group"),
             Column("state", "State"),
             Column("members", "Members"),
-            Column("lag", "Lag (records)"),
+            Column("lag", "Lag (records)", number_text),
             Column("behind", "Caught up in"),
         ),
         lambda: lag_rows(page)[:LAGS_SHOWN],
@@ -84,7 +84,7 @@ def _tiles(page: Page) -> None:
         controller = "none" if cluster.controller is None else f"node {cluster.controller}"
         tile("Controller", controller, bad=cluster.controller is None)
         tile("Topics", number(cluster.topic_count), note=f"{number(cluster.partition_count)} partitions")
-        tile("Offline", number(cluster.offline_partition_count), bad=cluster.offline_partition_count > 0)
+        tile("Offline partitions", number(cluster.offline_partition_count), bad=cluster.offline_partition_count > 0)
         behind = cluster.under_replicated_partition_count
         tile("Under-replicated", number(behind), bad=behind > 0)
         tile("Written", f"{number(rate.records_per_s)}/s", note=f"{size(rate.bytes_per_s)}/s")
@@ -123,7 +123,7 @@ def lag_rows(page: Page) -> list[Row]:
             "state": one.state.value,
             "members": one.member_count,
             "lag": figures[one.group].total_lag,
-            "behind": catch_up(figures[one.group].caught_up_s),
+            "behind": catch_up(figures[one.group]),
         }
         for one in page.latest.groups
         if one.group in figures and figures[one.group].lag

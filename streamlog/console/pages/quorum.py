@@ -14,8 +14,8 @@ COLUMNS = (
     Column("node", "Node"),
     Column("address", "Address"),
     Column("role", "Role"),
-    Column("index", "Holds up to"),
-    Column("lag", "Entries behind"),
+    Column("index", "Match index"),
+    Column("lag", "Lag (entries)"),
 )
 
 

@@ -14,6 +14,8 @@ from streamlog.console.collection.sampler import ClusterSampler
 
 SPANS: Final = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "1 day": 86_400, "7 days": 604_800, "90 days": 7_776_000}
 LINES_MAX: Final = 20
+BYTES_PER_S: Final = "bytes/s"
+"""Shown in the largest unit of which the highest value has at least one."""
 _AXIS: Final = "#808080"  # readable on light and dark
 
 
@@ -44,6 +46,7 @@ def chart(title: str, lines: Mapping[str, Sequence[Point]], unit: str) -> ui.ech
 
 def chart_options(title: str, lines: Mapping[str, Sequence[Point]], unit: str, span_s: int = 900) -> dict[str, Any]:
     now_ms = time.time() * 1000
+    unit, factor = _unit(unit, lines)
     grey = {"color": _AXIS}
     return {
         "title": {"text": f"{title} ({unit})" if unit else title, "left": 0, "textStyle": {"fontSize": 14, **grey}},
@@ -52,7 +55,7 @@ def chart_options(title: str, lines: Mapping[str, Sequence[Point]], unit: str, s
         "backgroundColor": "transparent",
         "tooltip": {"trigger": "axis"},
         "legend": {"show": len(lines) > 1, "bottom": 0, "type": "scroll", "textStyle": grey},
-        "grid": {"left": 64, "right": 16, "top": 52, "bottom": 48},
+        "grid": {"left": 64, "right": 16, "top": 44, "bottom": 56 if len(lines) > 1 else 28},
         "xAxis": {
             "type": "time",
             "min": now_ms - span_s * 1000,
@@ -64,22 +67,35 @@ def chart_options(title: str, lines: Mapping[str, Sequence[Point]], unit: str, s
             "min": 0,
             "minInterval": 1,
             "axisLabel": grey,
-            "splitLine": {"lineStyle": {"opacity": 0.3}},
+            "splitLine": {"lineStyle": {"color": _AXIS, "opacity": 0.25}},
         },
         "series": [
-            {"name": name, "type": "line", "showSymbol": False, "data": [_place(point) for point in points]}
+            {"name": name, "type": "line", "showSymbol": False, "data": [_place(point, factor) for point in points]}
             for name, points in lines.items()
         ],
     }
 
 
-def _place(point: Point) -> tuple[int, float | None]:
+def _unit(unit: str, lines: Mapping[str, Sequence[Point]]) -> tuple[str, float]:
+    """The unit to show, and how many of the given one it is."""
+    if unit != BYTES_PER_S:
+        return unit, 1
+    highest = max((point.value or 0 for points in lines.values() for point in points), default=0)
+    factor = 1
+    for shown in (unit, "KiB/s", "MiB/s"):
+        if highest < factor * 1024:
+            return shown, factor
+        factor *= 1024
+    return "GiB/s", factor
+
+
+def _place(point: Point, factor: float) -> tuple[int, float | None]:
     """As ECharts takes it; a value of None is a gap."""
-    return point.at_s * 1000, None if point.value is None else round(point.value, 2)
+    return point.at_s * 1000, None if point.value is None else round(point.value / factor, 2)
 
 
 def span_choice(on_change: Callable[[int], object]) -> None:
     """The time span of charts."""
     ui.toggle(list(SPANS), value="15 min", on_change=lambda event: on_change(SPANS[event.value])).props(
-        "dense no-caps unelevated"
+        'dense no-caps unelevated padding="4px 12px" aria-label="Time span"'
     )

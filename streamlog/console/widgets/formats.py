@@ -6,9 +6,19 @@ import time
 from typing import Final
 from urllib.parse import quote
 
+from streamlog.client.admin.values import ConfigSource
+from streamlog.console.collection.figures import GroupFigures
 from streamlog.printable import escaped
 
 LINE_CHARACTERS: Final = 120
+SOURCES: Final = {
+    ConfigSource.DEFAULT: "default",
+    ConfigSource.STATIC_BROKER: "node's file",
+    ConfigSource.DYNAMIC_ALL_BROKERS: "all nodes",
+    ConfigSource.DYNAMIC_BROKER: "this node",
+    ConfigSource.TOPIC: "topic",
+}
+"""Where the value of a setting comes from. Those but for the default and the file were set in the cluster."""
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
@@ -58,8 +68,11 @@ def page_of(section: str, name: object) -> str:
     return f"/{section}/{quote(str(name), safe='')}"
 
 
-def catch_up(seconds: float | None) -> str:
-    """Estimated time until a group has no lag; None: the lag does not shrink."""
+def catch_up(figures: GroupFigures) -> str:
+    """Estimated time until a group has no lag."""
+    seconds = figures.caught_up_s
+    if figures.keeps_pace:
+        return "keeps pace"
     if seconds is None:
         return "does not shrink"
     return "now" if seconds == 0 else duration(seconds)

@@ -31,6 +31,18 @@ AUDIT_PAGE: Final = ("/audit", "Audit", "fact_check")
 PRIMARY: Final = "#1f5fa8"
 NEGATIVE: Final = "#c62828"
 """Both have a contrast of 4.5 to 1 with white."""
+_STYLE: Final = """
+.console-nav { display: flex; flex-wrap: nowrap; gap: 4px; overflow-x: auto; scrollbar-width: none; }
+.console-nav .q-btn { flex: none; }
+@media (max-width: 1439px) { .console-nav .q-icon { display: none; } .console-nav .q-btn { padding: 4px 8px; } }
+@media (max-width: 1023px) { .console-nav { order: 1; width: 100%; } }
+@media (max-width: 639px) { .console-cluster { display: none; } }
+.q-btn-toggle { border: 1px solid #8888; }
+"""
+"""Icons only where everything fits in one line; on a narrow screen the navigation is a line of its own that scrolls."""
+_SHOW_CURRENT: Final = (
+    "document.querySelector('nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'})"
+)
 
 
 @contextmanager
@@ -41,11 +53,11 @@ def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], Awaitable[o
     ui.colors(primary=PRIMARY, negative=NEGATIVE)
     dark = ui.dark_mode(app.storage.user.get("dark"))
     ui.query(".nicegui-content").classes("p-4 gap-4 w-full max-w-screen-xl mx-auto")
-    ui.add_css(STYLE)
+    ui.add_css(STYLE + _STYLE)
     ui.add_head_html("<script>document.documentElement.lang = 'en'</script>")
-    with ui.header().classes("items-center gap-2 py-2 px-4 bg-primary"):
+    with ui.header().classes("items-center gap-x-2 gap-y-1 py-2 px-4 bg-primary"):
         ui.link("streamlog", "/").classes("text-white text-lg font-bold no-underline mr-4")
-        with ui.element("nav").classes("flex flex-row flex-wrap gap-1 items-center").props('aria-label="Main"'):
+        with ui.element("nav").classes("console-nav").props('aria-label="Main"'):
             for address, name, icon in (*NAVIGATION, AUDIT_PAGE) if may(Action.AUDIT_READ) else NAVIGATION:
                 shown = ui.button(name, icon=icon).props(f'flat dense no-caps color=white type=a href="{address}"')
                 if address == section:
@@ -60,6 +72,7 @@ def frame(sampler: ClusterSampler, title: str, refresh: Callable[[], Awaitable[o
         ui.button(icon="dark_mode", on_click=toggle).props('flat dense color=white aria-label="Light or dark"')
         _user_menu()
     client = context.client
+    client.on_connect(lambda: client.run_javascript(_SHOW_CURRENT))
     sampler.add_listener(client.id, _OnePage(client, refresh).sampled)
     client.on_delete(lambda: sampler.remove_listener(client.id))
     with ui.element("div").classes("w-full flex flex-col gap-4"):
@@ -104,16 +117,21 @@ class _OnePage:
 def _freshness(sampler: ClusterSampler) -> None:
     """The age of the data; and a problem of the console itself."""
 
-    def text() -> str:
+    def age() -> str:
         latest = sampler.latest
         if latest is None:
             return "connecting to the cluster ..."
         if latest.state.cluster is None:
             return "no node answers"
-        return f"{latest.state.cluster.cluster_id} · {max(0, time.time() - latest.at_s):.0f} s ago"
+        return f"{max(0, time.time() - latest.at_s):.0f} s ago"
 
-    label = ui.label(text()).classes("text-white text-sm")
-    ui.timer(1.0, lambda: label.set_text(text()))
+    def cluster_id() -> str:
+        latest = sampler.latest
+        return latest.state.cluster.cluster_id if latest is not None and latest.state.cluster is not None else ""
+
+    name = ui.label(cluster_id()).classes("console-cluster text-white text-sm").tooltip("Cluster id")
+    label = ui.label(age()).classes("text-white text-sm whitespace-nowrap").tooltip("Age of what is shown")
+    ui.timer(1.0, lambda: (name.set_text(cluster_id()), label.set_text(age())))
     problem = ui.icon("warning", color="amber").tooltip("")
     problem.bind_visibility_from(sampler, "history_problem", backward=bool)
 

@@ -17,11 +17,12 @@ PAGE_SIZES: Final = (25, 50, 100)
 
 
 class Column(NamedTuple):
-    """Rows are sorted by the value of `field`, and show it as `show` writes it."""
+    """Rows are sorted by the value of `field`, and show it as `show` writes it; in red where it `is_bad`."""
 
     field: str
     name: str
     show: Callable[[object], str] | None = None
+    is_bad: Callable[[object], bool] | None = None
 
 
 class TableState(Struct, frozen=True, kw_only=True):

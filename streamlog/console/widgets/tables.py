@@ -38,6 +38,8 @@ _OPENER: Final = """
   <button type="button" class="table-link" @click="() => $parent.$emit('act', {name: 'open', key: props.key})">
     {{ props.value }}</button>
 </q-td>"""
+_MARKED: Final = """
+<q-td :props="props" :class="{'text-bad': (props.row._bad || []).includes(props.col.name)}">{{ props.value }}</q-td>"""
 _ACTIONS: Final = """
 <q-td :props="props">
   <q-btn v-for="name in props.row._actions" :key="name" :label="name" flat dense no-caps class="table-action"
@@ -47,11 +49,16 @@ _EMPTY: Final = "<span>{{ props.message }}</span>"
 STYLE: Final = """
 .table-sort, .table-link { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: inherit; }
-.table-link { text-decoration: underline; text-underline-offset: 2px; overflow-wrap: anywhere; white-space: normal; }
+.table-link { text-decoration: underline; text-underline-offset: 2px; overflow-wrap: break-word; white-space: normal;
+  display: inline-block; max-width: max(11rem, min(28rem, 40vw)); }
+.table-action { color: #1f5fa8; } .body--dark .table-action { color: #8ab8f0; }
 .text-bad { color: #c62828; } .body--dark .text-bad { color: #ff8a80; }
 .text-note { color: #555; } .body--dark .text-note { color: #bbb; }
 .body--dark .q-btn--outline { --q-primary: #8ab8f0; --q-negative: #ff8a80; }
 .table-wide td { white-space: normal; overflow-wrap: anywhere; }
+.table-wide td.text-left { min-width: 7rem; }
+.table-wide td.text-left:last-child { min-width: 14rem; }
+.table-wide td.text-left:first-child { min-width: 0; overflow-wrap: break-word; }
 """
 
 
@@ -96,6 +103,9 @@ class LiveTable:
             self._table.add_slot(f"body-cell-{first}", _LINK)
         elif on_open is not None:
             self._table.add_slot(f"body-cell-{first}", _OPENER)
+        for column in columns:
+            if column.is_bad is not None:
+                self._table.add_slot(f"body-cell-{column.field}", _MARKED)
         if actions is not None:
             self._table.add_slot("body-cell-_actions", _ACTIONS)
         self._table.on("request", self._requested, ["pagination"])
@@ -109,9 +119,9 @@ class LiveTable:
                 "label": column.name,
                 "field": column.field,
                 "sortable": True,
-                "align": "right" if rows and isinstance(rows[0].get(column.field), int | float) else "left",
+                "align": "right" if place > 0 and _is_number(rows, column.field) else "left",
             }
-            for column in self._columns
+            for place, column in enumerate(self._columns)
         ]
         if self._actions is not None:
             found.append({"name": "_actions", "label": "Actions", "field": "_actions", "align": "left"})
@@ -141,6 +151,9 @@ class LiveTable:
 
     def _row(self, row: Row) -> dict[str, object]:
         shown = {self._key: row[self._key]} | cells(row, self._columns)
+        bad = [one.field for one in self._columns if one.is_bad is not None and one.is_bad(row.get(one.field))]
+        if bad:
+            shown["_bad"] = bad
         if self._to is not None:
             shown["_to"] = self._to(row)
         if self._actions is not None:
@@ -213,6 +226,12 @@ def _to_address(state: TableState) -> str:
     if state.page_size != PAGE_SIZES[0]:
         given["rows"] = state.page_size
     return urlencode(given)
+
+
+def _is_number(rows: Sequence[Row], name: str) -> bool:
+    """Of the first row that has a value."""
+    found = next((value for row in rows if (value := row.get(name)) not in (None, "")), None)
+    return isinstance(found, int | float)
 
 
 def _whole(value: object) -> int:

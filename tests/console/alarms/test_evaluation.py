@@ -240,3 +240,12 @@ def test_announcements_and_resolutions_alternate(steps: list[tuple[str, int]]) -
         assert clock.announced - clock.resolved == (1 if clock.status is AlarmStatus.FIRING else 0)
         ids = [one.alarm_id for one in (*found.announce, *found.resolved)]
         assert len(ids) <= 1
+
+
+def test_the_remedy_names_the_group_as_a_shell_takes_it() -> None:
+    rule = AlarmRule(name="lag", kind=RuleKind.LAG_RECORDS, above=1, for_s=0)
+    subject: Subject = ("group", "nightly report", "topic", "orders")
+    found = evaluate(
+        {}, [(rule, Assessment({subject: Breach(2, "x")}, lambda _: False))], [], at_s=1.0, passed_s=1.0
+    ).alarms[rule.name, subject]
+    assert found.remedy.endswith("streamlogctl group describe 'nightly report' --members.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.groups.one import build
-from streamlog.console.widgets.formats import catch_up, page_of
+from streamlog.console.widgets.formats import catch_up, number_text, page_of
 from streamlog.console.widgets.page import Page, show, view
 from streamlog.console.widgets.table_view import Column, Row
 
@@ -14,7 +14,7 @@ COLUMNS = (
     Column("members", "Members"),
     Column("coordinator", "Coordinator"),
     Column("topics", "Topics"),
-    Column("lag", "Lag (records)"),
+    Column("lag", "Lag (records)", number_text),
     Column("rate", "Committed/s"),
     Column("behind", "Caught up in"),
 )
@@ -59,7 +59,7 @@ def group_rows(page: Page) -> list[Row]:
                 "topics": ", ".join(topics[:TOPICS_SHOWN]) + more,
                 "lag": None if found is None else found.total_lag,
                 "rate": None if found is None else round(found.committed_per_s, 1),
-                "behind": "unknown" if found is None else catch_up(found.caught_up_s),
+                "behind": "unknown" if found is None else catch_up(found),
             }
         )
     return rows

@@ -12,7 +12,7 @@ from streamlog.console.access.roles import Action
 from streamlog.console.collection.rates import Series
 from streamlog.console.pages.groups.reset import open_reset
 from streamlog.console.widgets.actions import confirmed_by_name, run
-from streamlog.console.widgets.formats import catch_up, number
+from streamlog.console.widgets.formats import catch_up, number, number_text
 from streamlog.console.widgets.layout import heading, tile
 from streamlog.console.widgets.page import Page
 from streamlog.console.widgets.table_view import Column, Row
@@ -23,7 +23,7 @@ PARTITION_COLUMNS = (
     Column("at", "Partition"),
     Column("committed", "Committed"),
     Column("end", "Log end"),
-    Column("lag", "Lag"),
+    Column("lag", "Lag", number_text),
     Column("member", "Member"),
 )
 MEMBER_COLUMNS = (
@@ -112,7 +112,7 @@ def _tiles(group: _Group) -> None:
             tile("Lag", number(figures.total_lag), note="records")
             note = f"{number(figures.incoming_per_s)}/s written"
             tile("Committed", f"{number(figures.committed_per_s)}/s", note=note)
-            tile("Caught up in", catch_up(figures.caught_up_s), note="at the rates of now")
+            tile("Caught up in", catch_up(figures), note="at the rates of now")
 
 
 def partition_rows(group: _Group) -> list[Row]:

@@ -39,7 +39,7 @@ class RecordsForm:
         with ui.row().classes("w-full items-end gap-3"):
             self.text = ui.input("Containing", value=given.get("text", "")).classes("w-40")
             self.key = ui.input("Key containing", value=given.get("key", "")).classes("w-40")
-            self.header = ui.input("Header (NAME or NAME=TEXT)", value=given.get("header", "")).classes("w-56")
+            self.header = ui.input("Header (NAME or NAME=TEXT)", value=given.get("header", "")).classes("w-72")
             how = given.get("as", "text")
             self.how = ui.select(SHOWN_AS, label="Show as", value=how if how in SHOWN_AS else "text").classes("w-36")
             self.schemas = SchemaChoice(decoder)

@@ -18,7 +18,7 @@ COLUMNS = (
     Column("topic", "Topic"),
     Column("partitions", "Partitions"),
     Column("replicas", "Replicas"),
-    Column("state", "State"),
+    Column("state", "State", is_bad=lambda value: value != "ok"),
     Column("records", "Offsets held", number_text),
     Column("size", "Size", bytes_text),
     Column("rate", "Records/s"),

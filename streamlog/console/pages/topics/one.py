@@ -10,7 +10,7 @@ from streamlog.client.admin.values import ConfigResource, TopicDescription
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
 from streamlog.console.pages.topics.forms import change_setting, delete_topic, grow_topic
-from streamlog.console.widgets.formats import bytes_text, catch_up, number, page_of, size
+from streamlog.console.widgets.formats import SOURCES, bytes_text, catch_up, number, number_text, page_of, size
 from streamlog.console.widgets.layout import heading, tile
 from streamlog.console.widgets.page import Page
 from streamlog.console.widgets.table_view import Column, Row
@@ -19,11 +19,11 @@ from streamlog.model import TopicPartition
 
 PARTITION_COLUMNS = (
     Column("partition", "Partition"),
-    Column("leader", "Leader"),
+    Column("leader", "Leader", is_bad=lambda value: value == "none"),
     Column("replicas", "Replicas"),
     Column("isr", "In sync"),
     Column("elr", "Eligible"),
-    Column("offline", "Offline"),
+    Column("offline", "Offline", is_bad=bool),
     Column("start", "Log start"),
     Column("end", "Log end"),
     Column("rate", "Records/s"),
@@ -33,7 +33,7 @@ READER_COLUMNS = (
     Column("group", "Group"),
     Column("state", "State"),
     Column("members", "Members"),
-    Column("lag", "Lag (records)"),
+    Column("lag", "Lag (records)", number_text),
     Column("behind", "Caught up in"),
 )
 SETTING_COLUMNS = (
@@ -99,7 +99,7 @@ def _tiles(page: Page, name: str) -> None:
     behind = sum(len(one.isr) < len(one.replicas) for one in topic.partitions)
     with ui.row().classes("w-full gap-3"):
         tile("Partitions", number(topic.partition_count), note=f"{topic.replication_factor} replicas each")
-        tile("Offline", number(without), bad=without > 0)
+        tile("Offline partitions", number(without), bad=without > 0)
         tile("Under-replicated", number(behind), bad=behind > 0)
         if rate is not None:
             tile("Written", f"{number(rate.records_per_s)}/s", note=f"{size(rate.bytes_per_s)}/s")
@@ -149,7 +149,7 @@ def reader_rows(page: Page, name: str) -> Sequence[Row]:
             "state": listed[group].state.value,
             "members": listed[group].member_count,
             "lag": figures.groups[group].lag[name],
-            "behind": catch_up(figures.groups[group].caught_up_s),
+            "behind": catch_up(figures.groups[group]),
         }
         for group in (() if found is None else found.groups)
         if group in listed
@@ -167,7 +167,7 @@ async def _settings(page: Page, name: str) -> None:
             {
                 "name": entry.name,
                 "value": entry.value or "",
-                "source": entry.source.value,
+                "source": SOURCES.get(entry.source, entry.source.value),
                 "default": entry.default_value or "",
                 "what": entry.documentation,
             }
