@@ -73,8 +73,8 @@ test-console: $(STAMP)  ## the web console, with its packages; in a real browser
 sim: $(STAMP)    ## the cluster in simulation: SEED=7 prints one run, SEEDS=2000 FROM=0 JOBS=2 runs many (LOG=file: in pieces), SHRINK=7 finds why
 	@$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED),$(if $(SHRINK),--shrink $(SHRINK),--seeds $(or $(SEEDS),300) --from $(or $(FROM),0) --jobs $(or $(JOBS:auto=2),2) $(if $(LOG),--log $(LOG)))) $(if $(MUTANT),--mutant $(MUTANT))
 
-damage: $(STAMP) ## each file of a node, each region of it, damaged in each way, and the results (MATCH=txnindex, EVERY=19 for some)
-	@$(BIN)/python -m tests.damage --jobs $(or $(JOBS:auto=2),2) --every $(or $(EVERY),1) $(if $(MATCH),--match "$(MATCH)")
+damage: $(STAMP) ## each file of a node, each region of it, damaged in each way, and the results (MATCH=txnindex, EVERY=19 for some, LOG=file: in pieces)
+	@$(BIN)/python -m tests.damage --jobs $(or $(JOBS:auto=2),2) --every $(or $(EVERY),1) $(if $(MATCH),--match "$(MATCH)") $(if $(LOG),--log $(LOG))
 
 sim-raft: $(STAMP)  ## the quorum in simulation: SEEDS=20000 of them, FROM=0 on
 	$(BIN)/python -m tests.raft.simulation $(or $(FROM),0) $(or $(SEEDS),2000)

@@ -17,15 +17,16 @@ import asyncio
 import contextvars
 import enum
 import gc
-import heapq
 import random
 import sys
 import warnings
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
+from streamlog.sim.handle import SimHandle, SimTimerHandle
 from streamlog.sim.process import PROCESS, Killed, Process, drop
 from streamlog.sim.task import SimFuture, SimTask, close_silently, unretrieved_exception
 
@@ -82,11 +83,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self.until_s = until_s
         self.now = 0.0  # seconds; never falls
         self.steps = 0  # callbacks run
+        self._draw = self.random.random
         self.errors: list[str] = []  # what was given to the exception handler
-        self._spins = 0  # callbacks run at this instant
+        self._livelock_at = SPIN_MAX  # `steps` at which this instant is called a livelock
         self._numbers = 0  # of tasks, futures and timers
-        self._runnable: list[events.Handle] = []
-        self._timers: list[tuple[float, int, events.TimerHandle]] = []  # a heap
+        self._runnable: list[SimHandle] = []
+        self._timers: list[tuple[float, int, SimTimerHandle]] = []  # a heap
         self._tasks: dict[int, SimTask[Any]] = {}  # number -> task, while it runs or has an unretrieved exception
         self._tasks_made = 0
         self._burying = False
@@ -97,6 +99,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self.now
+
+    get_debug = staticmethod(bool)  # False, by a call in C: asyncio looks at it whenever it makes anything
 
     def _write_to_self(self) -> None:
         pass
@@ -123,15 +127,17 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._numbers
 
     def create_future(self) -> SimFuture[Any]:
-        return SimFuture(self._number(), self)
+        future: SimFuture[Any] = SimFuture(loop=self)
+        self._numbers = future.number = self._numbers + 1
+        return future
 
     def call_soon(
         self,
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
-    ) -> events.Handle:
-        handle = events.Handle(callback, args, self, context)
+    ) -> SimHandle:
+        handle = SimHandle(callback, args, self, contextvars.copy_context() if context is None else context)
         if not self._burying:
             self._runnable.append(handle)
         return handle
@@ -150,12 +156,14 @@ class SimLoop(asyncio.BaseEventLoop):
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
-    ) -> events.TimerHandle:
-        handle = events.TimerHandle(when, callback, args, self, context)
+    ) -> SimTimerHandle:
+        handle = SimTimerHandle(callback, args, self, contextvars.copy_context() if context is None else context)
+        handle._when = when
         early, late = self.jitter_s
         if early != late:
-            when += self.random.uniform(early, late)
-        heapq.heappush(self._timers, (when, self._number(), handle))
+            when += early + (late - early) * self._draw()  # random.uniform, without its call
+        self._numbers = number = self._numbers + 1
+        heappush(self._timers, (when, number, handle))
         return handle
 
     def call_later(
@@ -164,8 +172,8 @@ class SimLoop(asyncio.BaseEventLoop):
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
-    ) -> events.TimerHandle:
-        return self.call_at(self.now + max(0.0, delay), callback, *args, context=context)
+    ) -> SimTimerHandle:
+        return self.call_at(self.now + delay if delay > 0.0 else self.now, callback, *args, context=context)
 
     def create_task(
         self,
@@ -187,52 +195,61 @@ class SimLoop(asyncio.BaseEventLoop):
             self._tasks = {n: t for n, t in self._tasks.items() if not t.done() or unretrieved_exception(t) is not None}
         return task
 
-    # One turn: BaseEventLoop.run_forever calls it until stopped.
+    # BaseEventLoop.run_forever calls `_run_once` until the loop is stopped; here one call goes on until then.
 
     def _run_once(self) -> None:
-        if not self._runnable and not self._stopping:
-            self._jump()
-        while self._timers and self._timers[0][0] <= self.now:
-            handle = heapq.heappop(self._timers)[2]
-            if not handle.cancelled():
-                self._runnable.append(handle)
-        if self.order is Order.SHUFFLE:
-            self._run_shuffled()
-        else:
-            self._run_in_order()
+        run = self._run_shuffled if self.order is Order.SHUFFLE else self._run_in_order
+        timers = self._timers
+        while True:
+            if not self._runnable and not self._stopping:
+                self._jump()
+            now = self.now
+            while timers and timers[0][0] <= now:
+                handle = heappop(timers)[2]
+                if not handle._cancelled:
+                    self._runnable.append(handle)
+            run()
+            if self._stopping:
+                return
 
     def _jump(self) -> None:
         """Move time to the next timer."""
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
-        if not self._timers:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        if not timers:
             raise Deadlock(f"t={self.now:.6f}: {self.describe()}")
-        if self._timers[0][0] > self.until_s:
+        when = timers[0][0]
+        if when > self.until_s:
             raise TimeoutError(f"not done at t={self.until_s}: {self.describe()}")
-        self.now = max(self.now, self._timers[0][0])
-        self._spins = 0
+        if when > self.now:
+            self.now = when
+        self._livelock_at = self.steps + SPIN_MAX
 
     def _run_shuffled(self) -> None:
         ready = self._runnable  # callbacks append to it while it is worked off
-        draw = self.random.random
+        draw = self._draw
         while ready and not self._stopping:
-            if len(ready) > 1:
-                index = int(draw() * len(ready))
+            count = len(ready)
+            if count > 1:
+                index = int(draw() * count)
                 ready[index], ready[-1] = ready[-1], ready[index]
-            self._run_handle(ready.pop())
+            handle = ready.pop()
+            if not handle._cancelled:
+                self._run_handle(handle)
 
     def _run_in_order(self) -> None:
         batch, self._runnable = self._runnable, []
         for index, handle in enumerate(batch):
-            self._run_handle(handle)
+            if not handle._cancelled:
+                self._run_handle(handle)
             if self._stopping:
                 self._runnable = batch[index + 1 :] + self._runnable
                 return
 
-    def _run_handle(self, handle: events.Handle) -> None:
-        if handle.cancelled():
-            return
-        process: Process | None = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in the stubs
+    def _run_handle(self, handle: SimHandle) -> None:
+        context = handle._context
+        process = context.get(PROCESS)
         if process is not None:
             if not process.alive:
                 drop(handle)
@@ -241,9 +258,13 @@ class SimLoop(asyncio.BaseEventLoop):
                 process.parked.append(handle)
                 return
         self.steps += 1
-        self._spins += 1
-        handle._run()
-        if self._spins > SPIN_MAX:
+        try:
+            context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001  as asyncio's handles do
+            self.call_exception_handler({"message": handle.failure(), "exception": error, "handle": handle})
+        if self.steps > self._livelock_at:
             raise Livelock(f"{SPIN_MAX} callbacks at t={self.now:.6f}: {self.describe()}")
 
     # Processes.

@@ -15,6 +15,8 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 
+from streamlog.sim.handle import SimHandle
+
 
 class Killed(BaseException):
     """Raised by the ports of a dead process. No code may catch it."""
@@ -30,7 +32,7 @@ class Process:
         self.incarnation = incarnation
         self.alive = True
         self.paused = False
-        self.parked: list[asyncio.Handle] = []  # callbacks that fell due during a pause, in their order
+        self.parked: list[SimHandle] = []  # callbacks that fell due during a pause, in their order
         self.fuse: int | None = None  # changes left until it dies; None: unlimited
         self._on_death: list[Callable[[], None]] = []
         self._context = contextvars.copy_context()
@@ -74,7 +76,7 @@ class Process:
             callback()
 
 
-def drop(handle: asyncio.Handle) -> None:
+def drop(handle: SimHandle) -> None:
     """A dead process does not run it. If it was the callback of a finished task, that task's exception is not reported
     as unretrieved.
     """

@@ -18,14 +18,12 @@ T = TypeVar("T")
 
 
 class SimFuture(asyncio.Future[T]):
-    """A future whose hash, and so its place in a set, is the same in every run."""
+    """A future whose hash, and so its place in a set, is the same in every run. Made by SimLoop.create_future."""
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = number
-        super().__init__(loop=loop)
+    number = 0  # set right after the constructor, which is asyncio's, in C
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
 
 class SimTask(asyncio.Task[T]):

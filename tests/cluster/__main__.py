@@ -10,17 +10,17 @@ python -m tests.cluster --shrink 7          the shortest plan that still breaks 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from streamlog.sim.faults import Fault
 from streamlog.sim.shrink import shrink
 from tests.cluster.campaigns.campaign import run_campaign, summary
+from tests.support.pieces import in_processes
 
 from . import mutants, story
 from .plan import make_plan
@@ -74,7 +74,7 @@ def _one(work: tuple[int, str | None]) -> tuple[int, list[str], Counter[str], fl
 def _run_many(seeds: Sequence[int], jobs: int, mutant: str | None) -> int:
     stats: Counter[str] = Counter()
     failed, virtual_s, cpu_s = 0, 0.0, 0.0
-    for seed, problems, counted, virtual, cpu in _reports([(seed, mutant) for seed in seeds], jobs):
+    for seed, problems, counted, virtual, cpu in in_processes(_one, [(seed, mutant) for seed in seeds], jobs):
         stats.update(counted)
         virtual_s += virtual
         cpu_s += cpu
@@ -86,16 +86,6 @@ def _run_many(seeds: Sequence[int], jobs: int, mutant: str | None) -> int:
     )
     print(", ".join(f"{name} {number}" for name, number in sorted(stats.items())))
     return 1 if failed else 0
-
-
-def _reports(
-    work: Sequence[tuple[int, str | None]], jobs: int
-) -> Iterator[tuple[int, list[str], Counter[str], float, float]]:
-    if jobs == 1:
-        yield from map(_one, work)
-        return
-    with multiprocessing.Pool(jobs) as pool:
-        yield from pool.imap(_one, work, chunksize=4)
 
 
 def _shrink(seed: int, mutant: str | None) -> int:

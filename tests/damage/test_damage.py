@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from streamlog.model import LeaderEpoch
 from streamlog.records import scan_headers
 from streamlog.storage.log import examination, reading
 from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches
+from tests.damage import __main__ as damage
 from tests.damage.__main__ import chosen
 from tests.damage.case import REPAIRED, WRONG, Case, outcome_of, scene
 from tests.damage.harm import harms, kinds
@@ -43,6 +46,28 @@ def test_a_node_that_serves_what_it_reads_is_found_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(reading, "check_batches", _believed)
     monkeypatch.setattr(examination, "intact_prefix", lambda data, context: (_believed(data, context), None))
     assert outcome_of(Case("plain", harm, "leader", "stopped")).what == WRONG
+
+
+def test_a_run_goes_on_where_its_log_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, ran = tmp_path / "damage.log", []
+
+    def run_case(case: Case) -> damage.Result:
+        ran.append(str(case))
+        what = WRONG if case.target == "all" else REPAIRED
+        return damage.Result(case=str(case), kind=case.harm.kind, what=what, why="why", cpu_s=0.5)
+
+    monkeypatch.setattr(damage, "run_case", run_case)
+    arguments = ["--match", "meta.properties all removed (plain)", "--jobs", "1", "--log", str(log)]
+    assert damage.main(arguments) == 1
+    before = len(ran)
+    log.write_bytes(log.read_bytes()[:-10])  # stopped while the last line was written
+    capsys.readouterr()
+    assert damage.main(arguments) == 1
+    assert before == 6  # leader, follower, all; stopped, killed
+    assert ran == [*ran[:before], ran[before - 1]]
+    assert capsys.readouterr().out.splitlines()[-1] == "6 cases, 0.50 s of CPU each, 2 wrong"
 
 
 def _believed(data: bytes, context: BatchContext) -> IntactBatches:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from streamlog.sim.files.inode import DirectoryNode, FileNode, NameChange, Node,
 NAME_MAX: Final = 255
 SYNC_S: Final = (2e-4, 4e-3)
 """Seconds that a sync takes on a healthy disk: an NVMe drive with a journalling file system."""
+_SYNC_MIN_S, _SYNC_RANGE_S = SYNC_S[0], SYNC_S[1] - SYNC_S[0]
 
 
 class DiskFaults(Struct, kw_only=True):
@@ -63,13 +65,17 @@ class SimDisk:
 
     def find(self, path: str) -> Node:
         """FileNotFoundError, NotADirectoryError."""
+        return self._walk(split(path), path)
+
+    def _walk(self, names: Sequence[str], path: str) -> Node:
         node: Node = self.root
-        for name in split(path):
+        for name in names:
             if not isinstance(node, DirectoryNode):
                 raise os_error(errno.ENOTDIR, path)
-            if name not in node.entries:
+            found = node.entries.get(name)
+            if found is None:
                 raise os_error(errno.ENOENT, path)
-            node = node.entries[name]
+            node = found
         return node
 
     def directory(self, path: str) -> DirectoryNode:
@@ -85,7 +91,11 @@ class SimDisk:
             raise os_error(errno.EBUSY, path)
         if len(parts[-1].encode()) > NAME_MAX:
             raise os_error(errno.ENAMETOOLONG, path)
-        return self.directory("/" + "/".join(parts[:-1])), parts[-1]
+        above = "/" + "/".join(parts[:-1])
+        node = self._walk(parts[:-1], above)
+        if not isinstance(node, DirectoryNode):
+            raise os_error(errno.ENOTDIR, above)
+        return node, parts[-1]
 
     def _change(self, directory: DirectoryNode, change: NameChange) -> None:
         directory.change(change)
@@ -220,7 +230,7 @@ class SimDisk:
 
     def sync_s(self) -> float:
         """Duration of the next sync, in virtual seconds."""
-        return self.rng.uniform(*SYNC_S) * self.faults.slow
+        return (_SYNC_MIN_S + _SYNC_RANGE_S * self.rng.random()) * self.faults.slow  # as Random.uniform
 
     def sync_file(self, node: FileNode, upto: int) -> None:
         """Make the changes numbered up to `upto` durable. OSError(EIO): they are lost."""
@@ -319,11 +329,12 @@ def walk_durable(root: DirectoryNode) -> Iterator[Node]:
             pending.extend(node.durable[name] for name in sorted(node.durable, reverse=True))
 
 
-def split(path: str) -> list[str]:
+@lru_cache(4096)
+def split(path: str) -> tuple[str, ...]:
     """The names of an absolute path. ValueError for any other: paths come from node code, not from clients."""
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise ValueError(f"not an absolute path: {path!r}")
-    return [name for name in path.split("/") if name not in ("", ".")]
+    return tuple(name for name in path.split("/") if name not in ("", "."))
 
 
 def os_error(number: int, path: str) -> OSError:

@@ -35,6 +35,7 @@ SERVER_KEEPALIVE_S: Final = 12.0
 CONNECT_S: Final = 2.0
 """Time-out of a connection attempt."""
 DELAY_S: Final = (2e-4, 1.2e-3)
+_DELAY_MIN_S, _DELAY_RANGE_S = DELAY_S[0], DELAY_S[1] - DELAY_S[0]
 STALL_CHANCE: Final = 0.03
 STALL_S: Final = 0.05
 """Longest extra delay of a frame: a retransmission, a busy kernel."""
@@ -67,14 +68,18 @@ class Wire:
     def put(self, deliver: Callable[[], None]) -> None:
         if not self._connection.open:
             return
-        now = self._fabric.loop.now
-        if self._put_at == now and self._frames:
-            self._frames[-1][1].append(deliver)
+        fabric, frames = self._fabric, self._frames
+        now = fabric.loop.now
+        if self._put_at == now and frames:
+            frames[-1][1].append(deliver)
             return
         self._put_at = now
-        self._last = max(self._last, now + self._fabric.delay_s())
-        self._frames.append((self._last, [deliver]))
-        self.arm()
+        arrival = now + fabric.delay_s()
+        if arrival > self._last:
+            self._last = arrival
+        frames.append((self._last, [deliver]))
+        if not self._armed:
+            self.arm()
 
     def arm(self) -> None:
         """Schedule the delivery of the first frame, unless the link is blocked."""
@@ -84,16 +89,19 @@ class Wire:
 
     def _pump(self) -> None:
         self._armed = False
-        while self._frames and self._connection.open and self.link not in self._fabric.blocked:
-            if self._frames[0][0] > self._fabric.loop.now:
+        frames, fabric, connection = self._frames, self._fabric, self._connection
+        now = fabric.loop.now
+        while frames and connection.open and self.link not in fabric.blocked:
+            if frames[0][0] > now:
                 break
-            _, deliveries = self._frames.popleft()
-            self._fabric.frames += 1
-            if not self._connection.refuse(self.link[1]):
+            _, deliveries = frames.popleft()
+            fabric.frames += 1
+            if not connection.refuse(self.link[1]):
                 for deliver in deliveries:
-                    if self._connection.open:  # an earlier frame may have closed it
+                    if connection.open:  # an earlier frame may have closed it
                         deliver()
-        self.arm()
+        if frames:
+            self.arm()
 
     def clear(self) -> None:
         self._frames.clear()
@@ -187,9 +195,10 @@ class Fabric:
 
     def delay_s(self) -> float:
         """Of the next frame."""
-        if self.rng.random() < STALL_CHANCE:
-            return self.slow * STALL_S * self.rng.random()
-        return self.slow * self.rng.uniform(*DELAY_S)
+        draw = self.rng.random
+        if draw() < STALL_CHANCE:
+            return self.slow * STALL_S * draw()
+        return self.slow * (_DELAY_MIN_S + _DELAY_RANGE_S * draw())  # as Random.uniform, without its call
 
     def context(self) -> contextvars.Context:
         """Of no process."""

@@ -1,16 +1,13 @@
-"""Many seeds in pieces: over processes, with a log that the next piece continues.
+"""Many seeds in pieces (`support/pieces.py`): what each broke, the kinds of its special faults, its CPU seconds.
 
-The log has a line a seed, appended when the seed is done: JSON with the seed, the kinds of its special faults, its CPU
-seconds and what it broke. A piece runs the seeds of its range that are not in the log, so it may be stopped at any
-time, and started again with the same or a wider range. A line that a stop has cut off is ignored, and its seed runs
-again. The log belongs to one state of the code: a seed means another run after a change.
+The log belongs to one state of the code: a seed means another run after a change.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -18,6 +15,7 @@ import msgspec
 from streamlog.sim.faults import OF_THE_PROGRAM, ONCE
 from tests.cluster.plan import Plan, make_plan
 from tests.cluster.run import simulate
+from tests.support.pieces import run_in_pieces
 
 PLAIN = "plain"
 """The kind of a seed without special faults."""
@@ -46,38 +44,19 @@ def run_seed(seed: int) -> SeedResult:
     )
 
 
-def read_log(path: Path) -> dict[int, SeedResult]:
-    """By seed. Lines that are incomplete are left out."""
-    found: dict[int, SeedResult] = {}
-    if path.exists():
-        for line in path.read_bytes().splitlines():
-            try:
-                result = msgspec.json.decode(line, type=SeedResult)
-            except msgspec.DecodeError:
-                continue
-            found[result.seed] = result
-    return found
-
-
 def run_campaign(seeds: Sequence[int], jobs: int, path: Path) -> dict[int, SeedResult]:
     """Run those that are not in the log; the results of all `seeds`."""
-    done = read_log(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as log:
-        log.write(b"\n" if path.stat().st_size else b"")  # after a line that was cut off
-        for result in _results([seed for seed in seeds if seed not in done], jobs):
-            log.write(msgspec.json.encode(result) + b"\n")
-            log.flush()
-            done[result.seed] = result
+    results = run_in_pieces(
+        run_seed,
+        seeds,
+        kind=SeedResult,
+        name_of=int,
+        name_of_result=attrgetter("seed"),
+        jobs=jobs,
+        path=path,
+    )
+    done = {result.seed: result for result in results}
     return {seed: done[seed] for seed in seeds}
-
-
-def _results(seeds: Sequence[int], jobs: int) -> Iterator[SeedResult]:
-    if jobs == 1:
-        yield from map(run_seed, seeds)
-        return
-    with multiprocessing.Pool(jobs) as pool:
-        yield from pool.imap_unordered(run_seed, seeds)
 
 
 def summary(results: Sequence[SeedResult]) -> Iterator[str]:
