@@ -428,9 +428,11 @@ class TransactionalWriter(_message.Message):
     transaction, `end` ends it, and the next record or offset begins the next one. When the stream begins, earlier producers
     with the same id are fenced, and a transaction that they left open is aborted.
 
-    After a record or offset was refused, the transaction can only be aborted; the stream continues. If the stream breaks, or
-    ends with a transaction open, the node aborts the transaction. If that node fails, the transaction is aborted by the next
-    stream with the id, or when it times out. PRODUCER_FENCED ends the stream: another producer uses the id now.
+    After a record or offset was refused, the transaction can only be aborted; the stream continues. What is sent in it after
+    that is refused with TRANSACTION_ABORTABLE, as it is in a transaction that has timed out. If the stream breaks, or ends
+    with a transaction open, the node aborts the transaction. If that node fails, the transaction is aborted by the next
+    stream with the id, or when it times out. PRODUCER_FENCED ends the stream with the first request that is fenced, after the
+    responses to all previous ones: another producer uses the id now.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -3,11 +3,14 @@
     first request --InitProducerId, or end of the transaction that a previous stream left--> ready
     ready --record or offset--> open --end: commit--> all writes completed --> decided --> outcome, ready
                                    '-- refused --> failed --end--> aborted, with the error in the response --> ready
+    refused with PRODUCER_FENCED --> aborted at once --fenced, too--> another producer has the id: the stream ends
+                                                     '--aborted--> it had timed out: failed, until the client's end
     stream disconnected, or ended with a transaction open --> aborted
 
 States and calls to coordinators are those of the Python client (streamlog.client.transactions), served by this node
 itself; so any node serves any transactional id. Requests are pipelined within a transaction; after an `end` the next
-request waits, since every transaction has an epoch of its own.
+request waits, since every transaction has an epoch of its own. PRODUCER_FENCED and OUTCOME_UNKNOWN end the stream in
+the place of a response: those before it, with the outcomes of previous transactions, are sent first.
 
 The token of a response identifies the open transaction. After a disconnect another stream that begins with it, at any
 node, aborts this very transaction; the result is whether it was committed before. A stream that begins without a token
@@ -41,8 +44,8 @@ from streamlog.client.transactions.transaction_manager import (
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTopicError,
-    InvalidTransactionStateError,
     OutcomeUnknownError,
+    ProducerFencedError,
     RequestTimedOutError,
     StreamlogError,
     TransactionAbortableError,
@@ -51,9 +54,10 @@ from streamlog.groups.committing import CommitOffsets, Committer
 from streamlog.model import Acks
 from streamlog.ports import Clock
 from streamlog.services.records.producer_token import ProducerToken, decode_token
-from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
+from streamlog.services.records.publish import Preparation
 from streamlog.services.records.routed_writes import RoutedWriter, WriteResult
 from streamlog.services.records.stream_order import QueuedWrite, ResponseQueue, WriteQueues
+from streamlog.services.records.transactional_request import TransactionalRequest
 
 T = TypeVar("T")
 
@@ -89,6 +93,8 @@ class TransactionalStream:
         self._answers = ResponseQueue()
         self._queues = WriteQueues(streams.writer)
         self._going: dict[asyncio.Task[Any], None] = {}  # what is being written of the open transaction
+        self._turn = asyncio.Lock()  # one request, or the abort of a fenced transaction
+        self._aborted = ""  # why the open transaction was aborted before the client ended it
         writer = convert_transactions.writer(first.transactional)
         self._transactional_id = writer.transactional_id
         self._token = _token_of(ProducerIdAndEpoch())
@@ -118,10 +124,10 @@ class TransactionalStream:
             former = await self._start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answers.send_all(responses))
-                await self._take(first, pb.PublishStreamResponse(former_outcome=former), tasks)
-                while (request := await requests.recv()) is not None:
+                is_open = await self._take(first, pb.PublishStreamResponse(former_outcome=former), tasks)
+                while is_open and (request := await requests.recv()) is not None:
                     convert.check_in_stream(request, is_first=False, is_transactional=True)
-                    await self._take(request, pb.PublishStreamResponse(), tasks)
+                    is_open = await self._take(request, pb.PublishStreamResponse(), tasks)
                 self._answers.end()
         finally:
             await self._leave()
@@ -147,9 +153,13 @@ class TransactionalStream:
         except (StreamlogError, TimeoutError):
             return
 
+    @property
+    def _identity(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self._token.producer_id, self._token.producer_epoch)
+
     def _on_state(self, state: TransactionPhase, identity: ProducerIdAndEpoch) -> None:
         """Sequences restart at 0 with every transaction."""
-        if identity != (self._token.producer_id, self._token.producer_epoch):
+        if identity != self._identity:
             self._token = _token_of(identity)
             self._queues.clear()
 
@@ -157,20 +167,45 @@ class TransactionalStream:
 
     async def _take(
         self, request: pb.PublishStreamRequest, answer: pb.PublishStreamResponse, tasks: asyncio.TaskGroup
-    ) -> None:
-        """InvalidRequestError and others, ProducerFencedError and OutcomeUnknownError end the stream."""
+    ) -> bool:
+        """False: the stream ends, with an error in the place of the response. InvalidRequestError and others."""
         end, offsets = convert_transactions.end(request), convert_transactions.offsets(request)
         self._take_defaults(request)
         await self._answers.wait_until_free()
-        if (request.records or offsets) and self._transactions.state is TransactionPhase.READY:
+        async with self._turn:
+            try:
+                written = await self._begin(request, offsets, TransactionalRequest(answer), tasks)
+                if end is not EndRequest.NONE:
+                    await self._end(end, answer)
+            except (OutcomeUnknownError, ProducerFencedError) as error:
+                self._answers.add(error)
+                return False
+            answer.producer_token = _token_of(self._identity).encode()
+            self._answers.add(tasks.create_task(self._complete(written)))
+        return True
+
+    async def _begin(
+        self,
+        request: pb.PublishStreamRequest,
+        offsets: Sequence[CommitOffsets],
+        written: TransactionalRequest,
+        tasks: asyncio.TaskGroup,
+    ) -> TransactionalRequest:
+        if (request.records or offsets) and not self._aborted and self._transactions.state is TransactionPhase.READY:
             await self._transactions.begin()
-        sent = await self._begin_records(request, answer, tasks) if request.records else None
-        commits = [self._go(tasks, self._commit_offsets(one)) for one in offsets]
-        if end is not EndRequest.NONE:
-            await self._end(end, answer)
-        identity = ProducerIdAndEpoch(self._token.producer_id, self._token.producer_epoch)
-        answer.producer_token = _token_of(identity).encode()
-        self._answers.add(tasks.create_task(_complete(answer, sent, commits)))
+        written.identity = self._identity
+        if request.records:
+            await self._begin_records(request, written, tasks)
+        written.commits = [self._go(tasks, self._commit_offsets(one)) for one in offsets]
+        return written
+
+    async def _complete(self, written: TransactionalRequest) -> pb.PublishStreamResponse | StreamlogError:
+        """Once everything is written or given up. An error ends the stream."""
+        if await written.wait():
+            error = await self._abort_fenced(written.identity)
+            if error is not None:
+                return error
+        return written.response()
 
     def _take_defaults(self, request: pb.PublishStreamRequest) -> None:
         if request.HasField("options"):
@@ -181,11 +216,10 @@ class TransactionalStream:
             raise InvalidRequestError("topic is required in the first request with records", field="topic")
 
     async def _begin_records(
-        self, request: pb.PublishStreamRequest, answer: pb.PublishStreamResponse, tasks: asyncio.TaskGroup
-    ) -> _Sent | None:
-        """None: all of them are refused."""
+        self, request: pb.PublishStreamRequest, written: TransactionalRequest, tasks: asyncio.TaskGroup
+    ) -> None:
         try:
-            self._transactions.check_open()
+            self._check_open()
             prepared = await self._streams.preparation.prepare(
                 self._topic, request.records, self._options, self._token, self._call, self._transactional_id
             )
@@ -193,14 +227,21 @@ class TransactionalStream:
             raise
         except StreamlogError as error:
             self._transactions.on_failure(error)
-            answer.results.extend(convert.none_published(request.records, error))
-            return None
+            written.answer.results.extend(convert.none_published(request.records, error))
+            return
         assert prepared.token is not None
         self._token = prepared.token
         self._transactions.touch()
         deadline = self._streams.clock.monotonic() + self._options.timeout_ms / 1000
         queued = [self._queues.join(placed.write) for placed in prepared.batches]
-        return _Sent(prepared, [self._go(tasks, self._outcome_of(one, deadline)) for one in queued])
+        written.prepared = prepared
+        written.writes = [self._go(tasks, self._outcome_of(one, deadline)) for one in queued]
+
+    def _check_open(self) -> None:
+        """TransactionAbortableError and others."""
+        if self._aborted:
+            raise TransactionAbortableError(self._aborted)
+        self._transactions.check_open()
 
     async def _outcome_of(self, queued: QueuedWrite, deadline: float) -> WriteResult | StreamlogError:
         try:
@@ -217,6 +258,7 @@ class TransactionalStream:
             for one in command.offsets
         }
         try:
+            self._check_open()
             await self._transactions.send_offsets(places, group)
         except StreamlogError as error:
             return error
@@ -242,19 +284,48 @@ class TransactionalStream:
 
     async def _end(self, end: EndRequest, answer: pb.PublishStreamResponse) -> None:
         """ProducerFencedError; OutcomeUnknownError."""
+        aborted, self._aborted = self._aborted, ""
+        if aborted:
+            answer.outcome = _ABORTED
+            if end is EndRequest.COMMIT:
+                answer.error.CopyFrom(to_message(TransactionAbortableError(aborted)))
+            return
         try:
             if end is EndRequest.COMMIT and await self._commit(answer):
                 answer.outcome = _COMMITTED
                 return
-            self._drop()
-            await self._settle()
-            await self._transactions.abort()
+            await self._abort()
             answer.outcome = _ABORTED
         except RequestTimedOutError as error:
             raise OutcomeUnknownError(
                 f"the outcome of the transaction of {self._transactional_id!r} is unknown; open a stream with the last "
                 f"producer_token to find out: {error}"
             ) from error
+
+    async def _abort(self) -> None:
+        """ProducerFencedError, RequestTimedOutError and others."""
+        self._drop()
+        await self._settle()
+        await self._transactions.abort()
+
+    async def _abort_fenced(self, identity: ProducerIdAndEpoch) -> StreamlogError | None:
+        """Something of this producer's transaction was refused with PRODUCER_FENCED: because another producer has the
+        id now, or because the transaction timed out. The abort finds out. Returns what ends the stream.
+        """
+        async with self._turn:
+            if self._aborted or identity != self._identity or self._transactions.state is not TransactionPhase.FAILED:
+                return None  # it has ended already
+            try:
+                await self._abort()
+            except RequestTimedOutError:
+                return None  # the client's end finds out
+            except StreamlogError as error:
+                return error
+            self._aborted = (
+                f"the transaction of {self._transactional_id!r} was aborted, since it was open for longer than its "
+                "timeout_ms; end it, and begin another one"
+            )
+        return None
 
     async def _commit(self, answer: pb.PublishStreamResponse) -> bool:
         """False: it has to be aborted."""
@@ -266,31 +337,6 @@ class TransactionalStream:
             answer.error.CopyFrom(to_message(error))
             return False
         return True
-
-
-class _Sent(Struct, frozen=True):
-    """The records of one request, being written."""
-
-    prepared: PreparedPublish
-    writes: Sequence[asyncio.Task[WriteResult | StreamlogError]]
-
-
-async def _complete(
-    answer: pb.PublishStreamResponse, sent: _Sent | None, commits: Sequence[asyncio.Task[StreamlogError | None]]
-) -> pb.PublishStreamResponse:
-    """Once everything is written or given up."""
-    dropped = InvalidTransactionStateError("the transaction was aborted before this record was written")
-    if sent is not None:
-        await asyncio.wait(sent.writes)
-        outcomes = [dropped if write.cancelled() else write.result() for write in sent.writes]
-        answer.results.extend(results_of(sent.prepared, outcomes))
-    if commits:
-        await asyncio.wait(commits)
-        errors = [commit.result() for commit in commits if not commit.cancelled()]
-        error = next((one for one in errors if one is not None), None)
-        if error is not None and not answer.HasField("error"):
-            answer.error.CopyFrom(to_message(error))
-    return answer
 
 
 def _token_of(identity: ProducerIdAndEpoch) -> ProducerToken:

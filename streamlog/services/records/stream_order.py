@@ -7,17 +7,21 @@ request --IN_FLIGHT at a time--> batches --> each in the write queue of its part
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Responses
+from streamlog.errors import StreamlogError
 from streamlog.model import Acks, PartitionId, TopicId
 from streamlog.services.records.routed_writes import BatchWrite, RoutedWriter, WriteResult
 
 # A leader remembers the last five batches of a producer (SEMANTICS 6). Kafka's max.in.flight.requests.per.connection.
 IN_FLIGHT: Final = 5
+
+
+_Answer: TypeAlias = pb.PublishStreamResponse | StreamlogError
 
 
 class QueuedWrite(Struct, frozen=True):
@@ -70,18 +74,14 @@ class ResponseQueue:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(IN_FLIGHT)
-        self._waiting: asyncio.Queue[asyncio.Future[pb.PublishStreamResponse] | None] = asyncio.Queue()
+        self._waiting: asyncio.Queue[_Answer | asyncio.Future[_Answer] | None] = asyncio.Queue()
 
     async def wait_until_free(self) -> None:
         """Before a request is processed; `add` its response afterwards."""
         await self._free.acquire()
 
-    def add(self, answer: pb.PublishStreamResponse | asyncio.Future[pb.PublishStreamResponse]) -> None:
-        """In the order of the requests."""
-        if isinstance(answer, pb.PublishStreamResponse):
-            ready: asyncio.Future[pb.PublishStreamResponse] = asyncio.get_running_loop().create_future()
-            ready.set_result(answer)
-            answer = ready
+    def add(self, answer: _Answer | asyncio.Future[_Answer]) -> None:
+        """In the order of the requests. An error ends the stream, after the responses before it."""
         self._waiting.put_nowait(answer)
 
     def end(self) -> None:
@@ -89,7 +89,11 @@ class ResponseQueue:
         self._waiting.put_nowait(None)
 
     async def send_all(self, responses: Responses[pb.PublishStreamResponse]) -> None:
-        """Until the last one. Raises what a response raises."""
+        """Until the last one. Raises what a response raises, or the error in its place."""
         while (answer := await self._waiting.get()) is not None:
-            await responses.send(await answer)
+            if isinstance(answer, asyncio.Future):
+                answer = await answer
+            if isinstance(answer, StreamlogError):
+                raise answer
+            await responses.send(answer)
             self._free.release()

@@ -29,7 +29,7 @@ class Stream:
         self.token = b""
 
     async def send(self, *values: bytes, partition: int = 0, **fields: Any) -> None:
-        message = pb.PublishStreamRequest(records=records(*values, partition=partition), **fields)
+        message = pb.PublishStreamRequest(**{"records": records(*values, partition=partition), **fields})
         await self.calls.send(message)
 
     async def ask(self, *values: bytes, partition: int = 0, **fields: Any) -> pb.PublishStreamResponse:
@@ -173,8 +173,7 @@ def test_the_second_stream_of_one_name_fences_the_first() -> None:
             await first.ask(b"zombie")
             async with writing(cluster) as second:
                 await answers(second.calls, 1)
-                assert (await first.ask(b"more")).results[0].error.code == "PRODUCER_FENCED"
-                await first.send(end=COMMIT)
+                await first.send(b"more")
                 assert isinstance(await first.ended(), ProducerFencedError)
                 assert (await second.ask(b"mine", end=COMMIT)).outcome == COMMITTED
             assert (await other.ask(b"its own", end=COMMIT)).outcome == COMMITTED
@@ -183,6 +182,54 @@ def test_the_second_stream_of_one_name_fences_the_first() -> None:
             ) as again:  # its producer id, and that the transaction has ended
                 assert isinstance(await again.ended(), ProducerFencedError)
         await until_committed(cluster, b"mine", b"its own")
+
+    with_transactions(story)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"offsets": offsets(3)},
+        {"records": records(b"x"), "offsets": offsets(3)},
+        {"end": COMMIT},
+        {"records": records(b"x"), "end": COMMIT},
+        {"records": records(b"x"), "end": ABORT},
+    ],
+    ids=["offsets", "both", "commit", "record and commit", "record and abort"],
+)
+def test_whatever_is_sent_on_a_fenced_stream_ends_it(fields: dict[str, Any]) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with writing(cluster) as first:
+            await answers(first.calls, 1)
+            await first.ask(b"zombie")
+            async with writing(cluster) as second:
+                await answers(second.calls, 1)
+                await first.calls.send(pb.PublishStreamRequest(**fields))
+                error = await first.ended()
+                assert isinstance(error, ProducerFencedError)
+                assert "'x'" in error.message
+                assert (await second.ask(b"mine", end=COMMIT)).outcome == COMMITTED
+        await until_committed(cluster, b"mine")
+        assert await offset(cluster, stable=True) == -1
+
+    with_transactions(story)
+
+
+def test_outcomes_before_the_fence_are_sent_before_the_stream_ends() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with writing(cluster) as first:
+            await answers(first.calls, 1)
+            for number in range(4):
+                await first.send(b"%d" % number, end=COMMIT)
+            await until_committed(cluster, b"0", b"1", b"2", b"3")
+            async with writing(cluster) as second:
+                await answers(second.calls, 1)
+                for _ in range(8):  # more than the node reads ahead
+                    await first.send(b"zombie", end=COMMIT)
+                outcomes = [one.outcome for one in await answers(first.calls, 4)]
+                assert outcomes == [COMMITTED] * 4
+                assert isinstance(await first.ended(), ProducerFencedError)
+        await until_committed(cluster, b"0", b"1", b"2", b"3")
 
     with_transactions(story)
 
@@ -206,18 +253,32 @@ def test_a_stream_that_continues_with_the_token_gets_the_outcome(asked: pb.Trans
     with_transactions(story)
 
 
-def test_a_transaction_that_is_open_too_long_is_aborted_and_the_stream_goes_on() -> None:
+def late_fields(what: str) -> dict[str, Any]:
+    return {"offsets": offsets(3)} if what == "offsets" else {"records": records(b"late", partition=0)}
+
+
+@pytest.mark.parametrize("end", [COMMIT, ABORT])
+@pytest.mark.parametrize("late_is", ["record", "offsets"])
+def test_a_transaction_that_is_open_too_long_is_aborted_and_the_stream_goes_on(
+    late_is: str, end: pb.TransactionEnd.ValueType
+) -> None:
     async def story(cluster: Cluster) -> None:
         async with writing(cluster, timeout_ms=5_000) as stream:
             await answers(stream.calls, 1)
             await stream.ask(b"slow")
             await cluster.produce(b"plain")
             await until_committed(cluster, b"plain")
-            assert (await stream.ask(b"late")).results[0].error.code == "PRODUCER_FENCED"
-            ended = await stream.ask(end=COMMIT)
-            assert (ended.outcome, ended.error.code) == (ABORTED, "TRANSACTION_ABORTABLE")
+            late = await stream.ask(**late_fields(late_is))
+            error = late.error if late_is == "offsets" else late.results[0].error
+            assert (error.code, error.retriable) == ("TRANSACTION_ABORTABLE", False)
+            for answer in [await stream.ask(b"behind"), await stream.ask(offsets=offsets(4))]:
+                (found,) = [one.error for one in answer.results] or [answer.error]
+                assert (found.code, "timeout_ms" in found.message) == ("TRANSACTION_ABORTABLE", True)
+            ended = await stream.ask(end=end)
+            assert (ended.outcome, ended.error.code) == (ABORTED, "TRANSACTION_ABORTABLE" if end == COMMIT else "")
             assert (await stream.ask(b"again", end=COMMIT)).outcome == COMMITTED
         await until_committed(cluster, b"plain", b"again")
+        assert await offset(cluster, stable=True) == -1
 
     with_transactions(story)
 
