@@ -561,7 +561,10 @@ Global___PublishStreamRequest: _TypeAlias = PublishStreamRequest  # noqa: Y015
 
 @_typing.final
 class PublishStreamResponse(_message.Message):
-    """Response to one PublishStreamRequest."""
+    """Response to one PublishStreamRequest. A record that is refused fails alone, the others are written; on a transactional
+    stream they are not, and fail with TRANSACTION_ABORTABLE. If a write fails after it was begun, the stream ends with its
+    error.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

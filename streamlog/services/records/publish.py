@@ -111,7 +111,7 @@ class Preparation:
         alone: bool = False,
     ) -> PreparedPublish:
         """InvalidRequestError and others for an invalid request; nothing has been written then. `alone`: an invalid
-        record is refused alone, unless all are.
+        record does not raise, it is in `refused`; all of them may be.
         """
         topic = await self._topic(convert.user_topic(topic_name), call)
         convert.check_record_count(messages)
@@ -131,8 +131,6 @@ class Preparation:
                 refused[index] = error
             else:
                 records[index] = record
-        if not records:
-            raise refused[0]
         seed = self._seed(options.partitioner, len(records), token)
         batch_bytes = min(STICKY_BYTES, config[topic_settings.MAX_MESSAGE_BYTES])
         chosen = choose(list(records.values()), options.partitioner, count, seed, batch_bytes)
@@ -280,6 +278,8 @@ class PublishHandler:
         prepared = await self._preparation.prepare(
             request.topic, request.records, options, token, call, alone=token is None
         )
+        if not prepared.records:
+            raise prepared.refused[0]
         deadline = self._clock.monotonic() + within(options.timeout_ms, call)
         outcomes = await write_all(self._writer, prepared, deadline)
         check_outcomes(prepared, outcomes, whole=token is not None)

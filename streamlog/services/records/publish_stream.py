@@ -4,9 +4,9 @@
     writer: responses in the order of the requests
 
 Every stream writes with a producer id: the client's, from its token, or one of the stream. So records are neither lost
-nor reordered when a leader moves while requests are in flight. A request that is invalid is refused in its results
-before any of it is written, and the stream continues. A later failure ends the stream; with a token the client sends
-all requests without a response again on another stream.
+nor reordered when a leader moves while requests are in flight. An invalid record is refused in its result, the others
+of its request are written, and the stream continues. A failure of a write ends the stream; with a token the client
+sends all requests without a response again on another stream.
 
 Transactional streams: publish_transactions.
 """
@@ -117,7 +117,9 @@ class _Stream:
 
     async def _begin(self, request: pb.PublishStreamRequest, options: PublishOptions, tasks: asyncio.TaskGroup) -> None:
         try:
-            prepared = await self._preparation.prepare(self._topic, request.records, options, self._token, self._call)
+            prepared = await self._preparation.prepare(
+                self._topic, request.records, options, self._token, self._call, alone=True
+            )
         except (InvalidRequestError, InvalidTopicError):
             raise
         except StreamlogError as error:

@@ -54,7 +54,7 @@ from streamlog.groups.committing import CommitOffsets, Committer
 from streamlog.model import Acks
 from streamlog.ports import Clock
 from streamlog.services.records.producer_token import ProducerToken, decode_token
-from streamlog.services.records.publish import Preparation
+from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
 from streamlog.services.records.routed_writes import RoutedWriter, WriteResult
 from streamlog.services.records.stream_order import QueuedWrite, ResponseQueue, WriteQueues
 from streamlog.services.records.transactional_request import TransactionalRequest
@@ -221,13 +221,22 @@ class TransactionalStream:
         try:
             self._check_open()
             prepared = await self._streams.preparation.prepare(
-                self._topic, request.records, self._options, self._token, self._call, self._transactional_id
+                self._topic,
+                request.records,
+                self._options,
+                self._token,
+                self._call,
+                self._transactional_id,
+                alone=True,
             )
         except (InvalidRequestError, InvalidTopicError):
             raise
         except StreamlogError as error:
             self._transactions.on_failure(error)
             written.answer.results.extend(convert.none_published(request.records, error))
+            return
+        if prepared.refused:
+            self._refuse(prepared, written.answer)
             return
         assert prepared.token is not None
         self._token = prepared.token
@@ -236,6 +245,16 @@ class TransactionalStream:
         queued = [self._queues.join(placed.write) for placed in prepared.batches]
         written.prepared = prepared
         written.writes = [self._go(tasks, self._outcome_of(one, deadline)) for one in queued]
+
+    def _refuse(self, prepared: PreparedPublish, answer: pb.PublishStreamResponse) -> None:
+        """Records are invalid. So the transaction can only be aborted, and there is no use in writing the others."""
+        index, error = next(iter(prepared.refused.items()))
+        self._transactions.on_failure(error)
+        others = TransactionAbortableError(
+            f"not written, since record {index} of the request was refused, and the transaction can only be aborted: "
+            f"{error.code}: {error}"
+        )
+        answer.results.extend(results_of(prepared, [others] * len(prepared.batches)))
 
     def _check_open(self) -> None:
         """TransactionAbortableError and others."""

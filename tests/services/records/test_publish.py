@@ -172,7 +172,18 @@ def test_a_compacted_topic_needs_keys() -> None:
     simulate(story)
 
 
-def test_a_bad_record_fails_alone_with_its_own_message() -> None:
+async def on_stream(cluster: Cluster, *messages: pb.PublishRecord, token: bytes = b"") -> list[pb.PublishResult]:
+    """By one request of a stream, which goes on."""
+    async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse) as calls:
+        await calls.send(pb.PublishStreamRequest(topic="t", records=messages, producer_token=token))
+        await calls.send(pb.PublishStreamRequest(records=records(b"next", partition=1)))
+        first, following = await answers(calls, 2)
+        assert not following.results[0].HasField("error")
+        return list(first.results)
+
+
+@pytest.mark.parametrize("way", ["Publish", "PublishStream", "PublishStream with a token"])
+def test_a_bad_record_fails_alone_with_its_own_message(way: str) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create(partitions=2)
@@ -186,7 +197,10 @@ def test_a_bad_record_fails_alone_with_its_own_message() -> None:
             pb.PublishRecord(value=b"f", partition=1),
             pb.PublishRecord(value=b"g", partition=0),
         ]
-        results = (await publish(cluster, *messages)).results
+        if way == "Publish":
+            results = list((await publish(cluster, *messages)).results)
+        else:
+            results = await on_stream(cluster, *messages, token=await token(cluster) if "token" in way else b"")
         written = [(one.partition, one.offset) for one in results if not one.HasField("error")]
         assert written == [(0, 0), (1, 0), (0, 1)]
         assert [one.error.code for one in results] == [
@@ -203,7 +217,15 @@ def test_a_bad_record_fails_alone_with_its_own_message() -> None:
             assert f"record {index}" in results[index].error.message
             assert results[index].offset == -1
         assert await log_values(cluster) == [b"a", b"g"]
-        assert await log_values(cluster, partition=1) == [b"f"]
+        assert await log_values(cluster, partition=1) == [b"f", b"next"][: 1 if way == "Publish" else 2]
+
+    simulate(story)
+
+
+def test_a_key_that_is_no_integer_fails_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2)
         keys = [pb.PublishRecord(key=key) for key in (b"1", b"x", b"3")]
         one, bad, three = (await publish(cluster, *keys, options={"partitioner": 4})).results
         assert (one.partition, bad.error.code, three.partition) == (1, "INVALID_RECORD", 1)
@@ -362,16 +384,24 @@ def test_a_stream_answers_in_order_and_writes_in_order(node: int, order: Order) 
     simulate(story, order=order)
 
 
-def test_a_request_that_cannot_be_written_is_answered_and_the_stream_goes_on() -> None:
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"records": records(bytes(1 << 20), b"x" * (1 << 20))}, "MESSAGE_TOO_LARGE"),
+        ({"records": records(b"x", timestamp_ms=-1)}, "INVALID_REQUEST"),
+        ({"records": records(b"x", b"y"), "topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
+def test_a_request_that_cannot_be_written_is_answered_and_the_stream_goes_on(fields: dict[str, Any], code: str) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create()
         async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse) as calls:
             await calls.send(pb.PublishStreamRequest(topic="t", records=records(b"a")))
-            await calls.send(pb.PublishStreamRequest(records=records(b"x", bytes(1 << 20))))
-            await calls.send(pb.PublishStreamRequest(records=records(b"b")))
+            await calls.send(pb.PublishStreamRequest(**fields))
+            await calls.send(pb.PublishStreamRequest(topic="t", records=records(b"b")))
             first, refused, third = await answers(calls, 3)
-            assert [result.error.code for result in refused.results] == ["MESSAGE_TOO_LARGE"] * 2
+            assert [result.error.code for result in refused.results] == [code] * len(fields["records"])
             assert (first.results[0].offset, third.results[0].offset) == (0, 1)
 
     simulate(story)

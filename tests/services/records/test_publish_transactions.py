@@ -165,6 +165,34 @@ def test_what_is_refused_leaves_nothing_but_an_abort_and_the_stream_goes_on() ->
     with_transactions(story)
 
 
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (pb.PublishRecord(value=bytes(2 << 20)), "MESSAGE_TOO_LARGE"),
+        (pb.PublishRecord(partition=-1), "INVALID_REQUEST"),
+    ],
+)
+def test_beside_a_bad_record_the_others_of_its_request_say_why_they_are_not_written(
+    bad: pb.PublishRecord, code: str
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with writing(cluster) as stream:
+            await answers(stream.calls, 1)
+            answer = await stream.ask(records=[*records(b"a", partition=0), bad, *records(b"b", partition=0)])
+            errors = [one.error for one in answer.results]
+            assert [one.code for one in errors] == ["TRANSACTION_ABORTABLE", code, "TRANSACTION_ABORTABLE"]
+            assert f"record 1 of the request was refused, and the transaction can only be aborted: {code}" in (
+                errors[0].message
+            )
+            ended = await stream.ask(end=COMMIT)
+            assert (ended.outcome, ended.error.code) == (ABORTED, "TRANSACTION_ABORTABLE")
+            assert (await stream.ask(b"c", end=COMMIT)).outcome == COMMITTED
+        await until_committed(cluster, b"c")
+        assert cluster.node.leader().log_end_offset == 2  # and the marker
+
+    with_transactions(story)
+
+
 def test_the_second_stream_of_one_name_fences_the_first() -> None:
     async def story(cluster: Cluster) -> None:
         async with writing(cluster) as first, writing(cluster, "other") as other:
