@@ -112,7 +112,14 @@ def all_services(parts: NodeParts) -> list[Service]:
     auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
     verifier = Verifier(parts.node_id, parts.transactions, peers)
     batches = _batches(parts, names, queued, outgoing, auto_create, verifier)
-    cluster = ClusterService(parts.node_id, parts.release, parts.view, parts.configs, parts.ports.probe)
+    cluster = ClusterService(
+        parts.node_id,
+        parts.release,
+        parts.view,
+        parts.configs,
+        parts.ports.probe,
+        authorizes=parts.authorizer.enabled,
+    )
 
     groups = GroupsService(parts.groups, parts.view, parts.internal_topics)
     transactions = TransactionsService(

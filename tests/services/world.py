@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 from msgspec import Struct, field, structs
 from msgspec.structs import replace
@@ -302,6 +303,10 @@ class Cluster:
         """StreamlogError as the node raised it; RpcError."""
         coro = self._call(method, request.SerializeToString(), response_type, node, timeout_s)
         return await self.world.host("client").spawn(coro)
+
+    async def call_raw(self, method: str, request: bytes, *, node: int = 1, timeout_s: float = 60) -> None:
+        """Of bytes, whose response does not matter. As `call`."""
+        await self.world.host("client").spawn(self._call(method, request, empty_pb2.Empty, node, timeout_s))
 
     async def _call(
         self, method: str, request: bytes, response_type: type[Response], node: int, timeout_s: float

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1astreamlog/v1/cluster.proto\x12\x0cstreamlog.v1\"0\n\x16\x43lusterDescribeRequest\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\t\"L\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlevel_min\x18\x02 \x01(\x05\x12\x11\n\tlevel_max\x18\x03 \x01(\x05\x12\r\n\x05level\x18\x04 \x01(\x05\"\xbc\x01\n\x06Limits\x12\x19\n\x11request_bytes_max\x18\x01 \x01(\x05\x12\x16\n\x0eresponse_bytes\x18\x02 \x01(\x05\x12\x1a\n\x12response_bytes_max\x18\x03 \x01(\x05\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x04 \x01(\x05\x12\"\n\x1apartitions_per_request_max\x18\x05 \x01(\x05\x12&\n\x1enew_partitions_per_request_max\x18\x06 \x01(\x05\"\x9e\x01\n\x17\x43lusterDescribeResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\'\n\x08\x66\x65\x61tures\x18\x04 \x03(\x0b\x32\x15.streamlog.v1.Feature\x12$\n\x06limits\x18\x05 \x01(\x0b\x32\x14.streamlog.v1.Limits2b\n\x07\x43luster\x12W\n\x08\x44\x65scribe\x12$.streamlog.v1.ClusterDescribeRequest\x1a%.streamlog.v1.ClusterDescribeResponseB8\n\x0cstreamlog.v1B\x0c\x43lusterProtoP\x01Z\x18streamlog/v1;streamlogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1astreamlog/v1/cluster.proto\x12\x0cstreamlog.v1\"0\n\x16\x43lusterDescribeRequest\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\t\"L\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlevel_min\x18\x02 \x01(\x05\x12\x11\n\tlevel_max\x18\x03 \x01(\x05\x12\r\n\x05level\x18\x04 \x01(\x05\"\xeb\x02\n\x06Limits\x12\x19\n\x11request_bytes_max\x18\x01 \x01(\x05\x12\x16\n\x0eresponse_bytes\x18\x02 \x01(\x05\x12\x1a\n\x12response_bytes_max\x18\x03 \x01(\x05\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x04 \x01(\x05\x12\"\n\x1apartitions_per_request_max\x18\x05 \x01(\x05\x12&\n\x1enew_partitions_per_request_max\x18\x06 \x01(\x05\x12!\n\x19publish_request_bytes_max\x18\x07 \x01(\x05\x12\x1f\n\x17other_request_bytes_max\x18\x08 \x01(\x05\x12\x1f\n\x17records_per_request_max\x18\t \x01(\x05\x12$\n\x1csubscribe_response_bytes_max\x18\n \x01(\x05\x12\"\n\x1a\x63onsume_response_bytes_max\x18\x0b \x01(\x05\"\x9e\x01\n\x17\x43lusterDescribeResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\'\n\x08\x66\x65\x61tures\x18\x04 \x03(\x0b\x32\x15.streamlog.v1.Feature\x12$\n\x06limits\x18\x05 \x01(\x0b\x32\x14.streamlog.v1.Limits2b\n\x07\x43luster\x12W\n\x08\x44\x65scribe\x12$.streamlog.v1.ClusterDescribeRequest\x1a%.streamlog.v1.ClusterDescribeResponseB8\n\x0cstreamlog.v1B\x0c\x43lusterProtoP\x01Z\x18streamlog/v1;streamlogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,9 +37,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FEATURE']._serialized_start=94
   _globals['_FEATURE']._serialized_end=170
   _globals['_LIMITS']._serialized_start=173
-  _globals['_LIMITS']._serialized_end=361
-  _globals['_CLUSTERDESCRIBERESPONSE']._serialized_start=364
-  _globals['_CLUSTERDESCRIBERESPONSE']._serialized_end=522
-  _globals['_CLUSTER']._serialized_start=524
-  _globals['_CLUSTER']._serialized_end=622
+  _globals['_LIMITS']._serialized_end=536
+  _globals['_CLUSTERDESCRIBERESPONSE']._serialized_start=539
+  _globals['_CLUSTERDESCRIBERESPONSE']._serialized_end=697
+  _globals['_CLUSTER']._serialized_start=699
+  _globals['_CLUSTER']._serialized_end=797
 # @@protoc_insertion_point(module_scope)

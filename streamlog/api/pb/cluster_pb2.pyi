@@ -42,7 +42,10 @@ Global___ClusterDescribeRequest: _TypeAlias = ClusterDescribeRequest  # noqa: Y0
 
 @_typing.final
 class Feature(_message.Message):
-    """A capability that depends on the release."""
+    """A capability that depends on the release. Every method for clients belongs to one: access-control, batches, broker-loggers,
+    cluster, configs, consume, groups, idempotence, legacy-batches, records, replica-repair, topics, transactions,
+    two-phase-commit, users, watch-metadata. `metadata.version` is the level of the cluster's metadata.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -57,7 +60,7 @@ class Feature(_message.Message):
     level_max: _builtins.int
     """The highest level that this node supports."""
     level: _builtins.int
-    """The level in use in the cluster. 0: off."""
+    """The level in use in the cluster. 0: off, by a setting of the node or as `metadata.version` is too low."""
     def __init__(
         self,
         *,
@@ -86,18 +89,35 @@ class Limits(_message.Message):
     BATCH_BYTES_MAX_FIELD_NUMBER: _builtins.int
     PARTITIONS_PER_REQUEST_MAX_FIELD_NUMBER: _builtins.int
     NEW_PARTITIONS_PER_REQUEST_MAX_FIELD_NUMBER: _builtins.int
+    PUBLISH_REQUEST_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    OTHER_REQUEST_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    RECORDS_PER_REQUEST_MAX_FIELD_NUMBER: _builtins.int
+    SUBSCRIBE_RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    CONSUME_RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     request_bytes_max: _builtins.int
-    """Of a request message, in bytes; above it gRPC fails the call with RESOURCE_EXHAUSTED."""
+    """Of a request message of Batches.Produce and ProduceStream, in bytes. A larger message, and one of 4 MiB to any method, is
+    refused by gRPC itself: RESOURCE_EXHAUSTED without ErrorInfo.
+    """
     response_bytes: _builtins.int
     """Default limit of a response, in bytes."""
     response_bytes_max: _builtins.int
-    """Highest limit of a response that a request may set, in bytes."""
+    """Highest limit of a response that a request of Batches.Fetch and FetchStream may set, in bytes."""
     batch_bytes_max: _builtins.int
     """Of a record batch, unless the topic overrides it, in bytes; MESSAGE_TOO_LARGE above it."""
     partitions_per_request_max: _builtins.int
     """Partitions in one request that reads them."""
     new_partitions_per_request_max: _builtins.int
     """New partitions in one request that creates them."""
+    publish_request_bytes_max: _builtins.int
+    """Of a request message of Records.Publish and PublishStream, in bytes; REQUEST_TOO_LARGE above it."""
+    other_request_bytes_max: _builtins.int
+    """Of a request message of all other methods, in bytes; REQUEST_TOO_LARGE above it."""
+    records_per_request_max: _builtins.int
+    """Records in one request of Records.Publish and PublishStream."""
+    subscribe_response_bytes_max: _builtins.int
+    """Highest limit of a response that Records.Subscribe may set, in bytes."""
+    consume_response_bytes_max: _builtins.int
+    """Highest limit of a response that Records.Consume may set, in bytes."""
     def __init__(
         self,
         *,
@@ -107,10 +127,15 @@ class Limits(_message.Message):
         batch_bytes_max: _builtins.int = ...,
         partitions_per_request_max: _builtins.int = ...,
         new_partitions_per_request_max: _builtins.int = ...,
+        publish_request_bytes_max: _builtins.int = ...,
+        other_request_bytes_max: _builtins.int = ...,
+        records_per_request_max: _builtins.int = ...,
+        subscribe_response_bytes_max: _builtins.int = ...,
+        consume_response_bytes_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_bytes_max", b"batch_bytes_max", "new_partitions_per_request_max", b"new_partitions_per_request_max", "partitions_per_request_max", b"partitions_per_request_max", "request_bytes_max", b"request_bytes_max", "response_bytes", b"response_bytes", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_bytes_max", b"batch_bytes_max", "consume_response_bytes_max", b"consume_response_bytes_max", "new_partitions_per_request_max", b"new_partitions_per_request_max", "other_request_bytes_max", b"other_request_bytes_max", "partitions_per_request_max", b"partitions_per_request_max", "publish_request_bytes_max", b"publish_request_bytes_max", "records_per_request_max", b"records_per_request_max", "request_bytes_max", b"request_bytes_max", "response_bytes", b"response_bytes", "response_bytes_max", b"response_bytes_max", "subscribe_response_bytes_max", b"subscribe_response_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -877,7 +877,9 @@ class PartitionRecords(_message.Message):
     lag: _builtins.int
     """Offsets between `position` and the readable end. 0: the client has read everything."""
     end_reached: _builtins.bool
-    """The requested end is reached; the partition is read no further."""
+    """The requested end is reached; the partition is read no further. Never together with `error`: a start beyond the log is
+    OFFSET_OUT_OF_RANGE or reset, wherever the end is.
+    """
     @_builtins.property
     def error(self) -> _common_pb2.StreamlogError:
         """Why the partition is read no further. The other partitions continue."""
@@ -982,7 +984,7 @@ class ConsumeJoin(_message.Message):
     failed. In ms; default 45,000, raised and lowered to the nodes' bounds.
     """
     assignor: _builtins.str
-    """uniform, range or roundrobin. Empty: the nodes' default."""
+    """uniform, range or roundrobin, else UNSUPPORTED_ASSIGNOR. Empty: the nodes' default."""
     rack: _builtins.str
     """Rack or zone of the client: it is preferably assigned partitions with a replica there. Empty: unknown."""
     client_id: _builtins.str

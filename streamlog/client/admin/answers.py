@@ -359,6 +359,11 @@ def release(response: cluster_pb2.ClusterDescribeResponse) -> values.NodeRelease
             batch_bytes_max=limits.batch_bytes_max,
             partitions_per_request_max=limits.partitions_per_request_max,
             new_partitions_per_request_max=limits.new_partitions_per_request_max,
+            publish_request_bytes_max=limits.publish_request_bytes_max,
+            other_request_bytes_max=limits.other_request_bytes_max,
+            records_per_request_max=limits.records_per_request_max,
+            subscribe_response_bytes_max=limits.subscribe_response_bytes_max,
+            consume_response_bytes_max=limits.consume_response_bytes_max,
         ),
     )
 

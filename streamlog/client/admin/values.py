@@ -347,7 +347,7 @@ class Feature(Struct, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The node refuses requests beyond these."""
+    """The node refuses requests beyond these. 0: an older node, which does not report it."""
 
     request_bytes_max: int
     response_bytes: int
@@ -355,6 +355,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     batch_bytes_max: int
     partitions_per_request_max: int
     new_partitions_per_request_max: int
+    publish_request_bytes_max: int = 0
+    other_request_bytes_max: int = 0
+    records_per_request_max: int = 0
+    subscribe_response_bytes_max: int = 0
+    consume_response_bytes_max: int = 0
 
 
 class LoggerLevel(enum.Enum):

@@ -24,6 +24,11 @@ _TEXT_MAX: Final = 1_024
 class AccessTest(Protocol):
     """What this node would decide, and why."""
 
+    @property
+    def enabled(self) -> bool:
+        """False: everyone may do everything."""
+        ...
+
     def explain(
         self, principal: str, host: str, operation: AclOperation, kind: AclResourceType, name: str
     ) -> AccessDecision: ...

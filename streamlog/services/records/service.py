@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
+from streamlog.api.convert.records.publish import publish_bytes_max
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Method, downstream, duplex, unary
 from streamlog.services.records.consume import ConsumeHandler
 from streamlog.services.records.publish import PublishHandler
 from streamlog.services.records.publish_stream import PublishStreams
 from streamlog.services.records.subscribe import SubscribeHandler
-
-# Batches of the records, with the rest of the message, must fit the message limit of another node.
-ROOM_BYTES: Final = 1 << 20
 
 
 class RecordsService(Struct, frozen=True, kw_only=True):
@@ -25,7 +21,7 @@ class RecordsService(Struct, frozen=True, kw_only=True):
 
     def methods(self, request_bytes_max: int) -> list[Method]:
         """`request_bytes_max`: of a message to this node (`socket.request.max.bytes`)."""
-        bound = max(request_bytes_max - ROOM_BYTES, request_bytes_max // 2)
+        bound = publish_bytes_max(request_bytes_max)
         return [
             unary("Publish", pb.PublishRequest, pb.PublishResponse, self.publish.publish, request_bytes_max=bound),
             duplex(

@@ -59,7 +59,7 @@ class SubscribedPartition:
             high_watermark=self.high_watermark,
             log_start=self.log_start,
             readable_end=self.readable_end,
-            end_reached=self.end_reached,
+            end_reached=self.end_reached and error is None,
             error=error,
             skipped=skipped,
         )

@@ -324,6 +324,11 @@ BAD: list[tuple[pb.ConsumeRequest, str, str]] = [
         "INVALID_REGULAR_EXPRESSION",
         "subscription.pattern",
     ),
+    (
+        pb.ConsumeRequest(join=pb.ConsumeJoin(group="g", topics=["t"], assignor="best")),
+        "UNSUPPORTED_ASSIGNOR",
+        "join.assignor",
+    ),
 ]
 
 

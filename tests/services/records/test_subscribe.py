@@ -165,6 +165,32 @@ def test_an_offset_that_is_not_there(reset: pb.OffsetReset.ValueType, expected: 
     simulate(story)
 
 
+BEYOND = [
+    (LATEST, pb.OFFSET_RESET_NONE, "OFFSET_OUT_OF_RANGE", 50),
+    (pb.EndPosition(offset=20), pb.OFFSET_RESET_NONE, "OFFSET_OUT_OF_RANGE", 50),
+    (LATEST, pb.OFFSET_RESET_LATEST, "", 1),
+    (LATEST, pb.OFFSET_RESET_EARLIEST, "", 1),
+]
+
+
+@pytest.mark.parametrize(("end", "reset", "code", "position"), BEYOND)
+def test_a_start_beyond_the_end_has_one_answer(
+    end: pb.EndPosition, reset: pb.OffsetReset.ValueType, code: str, position: int
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        await cluster.produce(b"a")
+        part = everything(start=pb.StartPosition(offset=50), end=end)
+        async with subscribing(cluster, part, offset_reset=reset) as reader:
+            await reader.to_the_end()
+            last = reader.last[0]
+            assert (last.error.code, last.end_reached, last.position) == (code, not code, position)
+            assert reader.values[0] == ([b"a"] if reset == pb.OFFSET_RESET_EARLIEST else [])
+
+    simulate(story)
+
+
 @pytest.mark.parametrize("node", [1, 2, 3])
 def test_a_leader_that_moves_is_followed(node: int) -> None:
     async def story(cluster: Cluster) -> None:

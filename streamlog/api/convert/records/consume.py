@@ -14,7 +14,8 @@ from streamlog.api.convert.records.subscribe import skips_corrupt
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import RESPONSE_BYTES
-from streamlog.errors import InvalidRequestError
+from streamlog.errors import InvalidRequestError, UnsupportedAssignorError
+from streamlog.groups.assignors import ASSIGNORS
 from streamlog.model import INT32_MAX, IsolationLevel, Offset, TopicPartition
 
 CREDITS_MAX: Final = 1_000_000
@@ -81,7 +82,7 @@ def _join(wanted: pb.ConsumeJoin) -> ConsumeJoin:
             high=INT32_MAX,
         ),
         session_timeout_ms=at_least(wanted.session_timeout_ms, 0, "session_timeout_ms"),
-        assignor=text(wanted.assignor, "assignor", length_max=groups.ASSIGNOR_LENGTH_MAX),
+        assignor=_assignor(wanted.assignor),
         rack=text(wanted.rack, "rack", length_max=groups.RACK_LENGTH_MAX),
         client_id=text(wanted.client_id, "client_id", length_max=groups.CLIENT_ID_LENGTH_MAX),
         response_bytes_max=amount(
@@ -89,6 +90,19 @@ def _join(wanted: pb.ConsumeJoin) -> ConsumeJoin:
         ),
         skip_corrupt=skips_corrupt(wanted.on_corrupt_batch),
     )
+
+
+def _assignor(name: str) -> str:
+    """Of this release; the coordinator knows which of them the cluster allows."""
+    if name and name not in ASSIGNORS:
+        known = ", ".join(ASSIGNORS)
+        shown = text(name, "assignor", length_max=groups.ASSIGNOR_LENGTH_MAX)
+        raise UnsupportedAssignorError(
+            f"unknown assignor {shown!r}; use one of {known}, or none for the nodes' default",
+            field="assignor",
+            limit=known,
+        )
+    return name
 
 
 def up(message: pb.ConsumeRequest, *, by_credit: bool, first: bool) -> ConsumeUp:

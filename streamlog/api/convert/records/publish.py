@@ -22,6 +22,8 @@ from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import NO_OFFSET, Acks, Offset
 
 RECORDS_PER_REQUEST_MAX: Final = 10_000
+# Batches of the records, with the rest of the message, must fit the message limit of another node.
+_FREE_BYTES: Final = 1 << 20
 HEADERS_MAX: Final = 1_000
 HEADER_KEY_BYTES_MAX: Final = 32_767
 
@@ -73,6 +75,11 @@ class NewRecord(Struct, frozen=True):
         if self.headers:  # most records have none, and summing nothing takes longer than the rest
             size += sum(len(key.encode()) + len(value or b"") for key, value in self.headers)
         return size
+
+
+def publish_bytes_max(request_bytes_max: int) -> int:
+    """Of a request with records, where the node's messages have at most so many bytes (`socket.request.max.bytes`)."""
+    return max(request_bytes_max - _FREE_BYTES, request_bytes_max // 2)
 
 
 def user_topic(name: str) -> str:
