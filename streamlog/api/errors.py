@@ -41,16 +41,22 @@ DETAIL_BYTES_MAX: Final = 96
 RETRY_MS: Final = 100
 RETRY_DETAIL: Final = "retry_after_ms"
 
+NOT_SERVING: Final = "not_serving"
+"""Detail of a node's BROKER_NOT_AVAILABLE: it is starting or stopping, and has done nothing for this call."""
+
 _ELLIPSIS: Final = "…"
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 # Details that are text, even if they look like an integer. All others that look like an integer are integers.
 _NAMES: Final = frozenset({"address", "code", "field", "path", "reason", "topic"})
 
 
-def to_rpc(error: StreamlogError) -> RpcError:
-    """The status of a call that failed with this error."""
+def to_rpc(error: StreamlogError, status: Status | None = None) -> RpcError:
+    """The status of a call that failed with this error. `status`: instead of the table's, where gRPC prescribes one."""
+    return _to_rpc(error, status or grpc_status(error))
+
+
+def _to_rpc(error: StreamlogError, code: Status) -> RpcError:
     message = _cut(error.message, MESSAGE_BYTES_MAX)
-    code = grpc_status(error)
     status = RpcStatus(code=code.value, message=message)
     _pack(status, ErrorInfo(reason=error.code, domain=DOMAIN, metadata=_to_text(error.details)))
     field = error.details.get("field")
@@ -67,14 +73,16 @@ def to_rpc(error: StreamlogError) -> RpcError:
 
 
 def from_rpc(error: RpcError) -> StreamlogError | RpcError:
-    """The error that the server raised; `error` itself if it is gRPC's own, or another server's."""
+    """The error that the server raised; `error` itself if it is gRPC's own, another server's, or that of a node that is
+    starting or stopping: to clients that is as if it did not listen.
+    """
     status = RpcStatus()
     try:
         status.ParseFromString(error.details_bin)
         info = next((unpacked for detail in status.details if (unpacked := _error_info(detail)) is not None), None)
     except DecodeError:
         return error
-    if info is None:
+    if info is None or NOT_SERVING in info.metadata:
         return error
     retriable = any(detail.Is(RetryInfo.DESCRIPTOR) for detail in status.details)
     return _restored(info.reason, status.message or error.message, info.metadata, retriable=retriable)

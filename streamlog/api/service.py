@@ -33,7 +33,13 @@ from msgspec import Struct
 
 from streamlog.api.bounds import check_bounds
 from streamlog.api.errors import to_rpc
-from streamlog.errors import InvalidRequestError, InvariantError, RequestTooLargeError, Status, StreamlogError
+from streamlog.errors import (
+    InvalidRequestError,
+    InvariantError,
+    RequestTimedOutError,
+    RequestTooLargeError,
+    StreamlogError,
+)
 from streamlog.ports import CallGuard, CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
 
 # Default limit of a request, in bytes. Parsed, 1 MiB of the smallest submessages takes some 30 MiB of memory until the
@@ -59,7 +65,7 @@ class Call(Struct, frozen=True):
     def check_deadline(self) -> None:
         """RpcError once the deadline has passed."""
         if self.remaining_s() == 0:
-            raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline passed before the call began")
+            raise to_rpc(RequestTimedOutError("the deadline passed before the call began: nothing was done"))
 
 
 class Requests(Generic[Request]):

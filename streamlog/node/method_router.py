@@ -1,8 +1,8 @@
 """Routes the calls of the node's one listener, which knows every method before its handler exists.
 
 A node listens before it knows its cluster (other nodes ask it for the cluster's id, `cluster_formation`); most services
-are made later. Until their handlers are connected, and once the node has stopped, calls end with UNAVAILABLE, and the
-caller tries another node.
+are made later. Until their handlers are connected, and once the node stops, calls end with UNAVAILABLE
+(BROKER_NOT_AVAILABLE), and the caller tries another node. Unknown methods are UNIMPLEMENTED (UNSUPPORTED_VERSION).
 
 Over TLS the methods between nodes are served to nodes only (`streamlog.tls.callers`). With an authorizer the methods
 for clients are behind a gate (`services.access.gate`).
@@ -12,10 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 
+from streamlog.api.errors import NOT_SERVING, to_rpc
 from streamlog.api.service import Service, stream_handlers, unary_handlers
-from streamlog.errors import InvariantError, Status
+from streamlog.errors import (
+    BrokerNotAvailableError,
+    ClusterAuthorizationError,
+    InvariantError,
+    Status,
+    UnsupportedVersionError,
+)
 from streamlog.node.metrics.calls import CallMeter
-from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import ANY_METHOD, CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 from streamlog.services.access.gate import MethodGate
 from streamlog.tls.callers import INTERNAL_PREFIX, check_node
 
@@ -39,7 +46,8 @@ class MethodRouter:
         return {name: self._meter.unary(name, self._route_unary(name)) for name in self._unary}
 
     def streaming(self) -> Mapping[str, StreamHandler]:
-        return {name: self._meter.stream(name, self._route_stream(name)) for name in self._streaming}
+        known = {name: self._meter.stream(name, self._route_stream(name)) for name in self._streaming}
+        return {**known, ANY_METHOD: _unknown}
 
     def connect(self, services: Iterable[Service]) -> None:
         """Serve these from now on. InvariantError for a method that is not among the names."""
@@ -52,6 +60,11 @@ class MethodRouter:
             raise InvariantError(f"served, and not in served_methods: {', '.join(missing)}")
         self._unary.update(unary)
         self._streaming.update(streaming)
+
+    def disconnect(self, prefix: str) -> None:
+        """New calls of these methods are refused; those that have begun go on."""
+        self._unary.update({name: _unavailable for name in self._unary if name.startswith(prefix)})
+        self._streaming.update({name: _unavailable_stream for name in self._streaming if name.startswith(prefix)})
 
     def unserved(self) -> list[str]:
         """Methods without a handler, sorted."""
@@ -67,7 +80,7 @@ class MethodRouter:
             return handlers[name](request, info)
 
         async def handle_node(request: bytes, info: CallInfo) -> bytes:
-            check_node(info)
+            _check_node(info)
             return await handlers[name](request, info)
 
         if name.startswith(INTERNAL_PREFIX):
@@ -81,7 +94,7 @@ class MethodRouter:
             return handlers[name](stream, info)
 
         async def handle_node(stream: Stream, info: CallInfo) -> None:
-            check_node(info)
+            _check_node(info)
             await handlers[name](stream, info)
 
         if name.startswith(INTERNAL_PREFIX):
@@ -89,9 +102,32 @@ class MethodRouter:
         return handle if self._gate is None else self._gate.stream(name, handle)
 
 
+def _refusal(info: CallInfo) -> RpcError:
+    """Of a method without a handler: nothing of the call was carried out."""
+    message = "the node is starting or stopping: try another node"
+    return to_rpc(BrokerNotAvailableError(message, **{NOT_SERVING: "starting or stopping"}))
+
+
 async def _unavailable(request: bytes, info: CallInfo) -> bytes:
-    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another node")
+    raise _refusal(info)
 
 
 async def _unavailable_stream(stream: Stream, info: CallInfo) -> None:
-    raise RpcError(Status.UNAVAILABLE, "the node is starting or stopping: try another node")
+    raise _refusal(info)
+
+
+async def _unknown(stream: Stream, info: CallInfo) -> None:
+    error = UnsupportedVersionError(
+        f"unknown method {info.method.lstrip('/')}: this node runs another release, or the name is wrong; "
+        "streamlog.v1.Cluster/Describe lists the node's features, gRPC reflection its methods",
+        field="method",
+    )
+    raise to_rpc(error, Status.UNIMPLEMENTED)
+
+
+def _check_node(info: CallInfo) -> None:
+    """RpcError."""
+    try:
+        check_node(info)
+    except RpcError as error:
+        raise to_rpc(ClusterAuthorizationError(error.message)) from None

@@ -307,6 +307,7 @@ class Node:
             self._set_ready()
             await self._stopping.wait()
             await self._controlled_shutdown(registration)
+            self._router.disconnect(served_methods.CLIENT_PREFIX)
             beating.cancel()
             serving.cancel()
             await member.stop()
@@ -329,7 +330,8 @@ class Node:
 
     def _serve_clients(self, services: Sequence[Service]) -> None:
         clock = self._ports.clock
-        reflection = Reflection([*services, self._health.service(clock)])
+        public = [service for service in services if service.name.startswith(served_methods.CLIENT_PACKAGE)]
+        reflection = Reflection([*public, self._health.service(clock)])
         self._router.connect([*services, *reflection.services(clock)])
 
     def _registration(self, link: ControllerLink, plane: DataPlane, directories: LogDirectories) -> BrokerRegistration:

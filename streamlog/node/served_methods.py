@@ -33,6 +33,8 @@ NODE_FILES: Final = (
     identification_pb2.DESCRIPTOR,
     replication_pb2.DESCRIPTOR,
 )
+CLIENT_PACKAGE: Final = "streamlog.v1."
+CLIENT_PREFIX: Final = f"/{CLIENT_PACKAGE}"
 ADMIN: Final = "streamlog.v1.Admin"
 HEALTH_UNARY: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List")
 HEALTH_STREAMS: Final = ("/grpc.health.v1.Health/Watch",)

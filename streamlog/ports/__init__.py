@@ -19,6 +19,7 @@ from streamlog.ports.clock import Clock
 from streamlog.ports.disk import Buffer, DirectoryLock, File, FileSystem, Mapping
 from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import (
+    ANY_METHOD,
     CallGuard,
     CallInfo,
     Channel,
@@ -36,6 +37,7 @@ from streamlog.ports.random import Random
 from streamlog.ports.workers import Workers
 
 __all__ = [
+    "ANY_METHOD",
     "Buffer",
     "CallGuard",
     "CallInfo",

@@ -5,6 +5,7 @@ Contract
   a method that is served here: the bytes are the protobuf messages themselves.
 - A stream is FIFO in each direction and ends once, with a status. Nothing is resent or replayed after a break.
 - `send` waits while the peer does not read (back-pressure); nothing is buffered without bound.
+- A handler of streams under ANY_METHOD serves all methods without a handler; without it gRPC answers UNIMPLEMENTED.
 - A client that cancels, times out or vanishes cancels the handler.
 - A handler ends a call with an error by raising RpcError, or a StreamlogError, whose status and message are returned.
   Any other exception is a bug: it is passed to the server's owner (`on_crash` of the adapters), the caller gets UNKNOWN
@@ -26,6 +27,9 @@ from streamlog.errors import Status, StreamlogError, grpc_status
 
 CRASHED: Final = "the handler failed"
 """The whole message of a call whose handler raised an unexpected exception."""
+
+ANY_METHOD: Final = "*"
+"""In the place of a method's name: every method that has no handler of its own."""
 
 
 class RpcError(Exception):

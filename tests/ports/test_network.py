@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streamlog.errors import InvariantError, OffsetOutOfRangeError, Status
-from streamlog.ports import CallInfo, RpcError, Stream
+from streamlog.ports import ANY_METHOD, CallInfo, RpcError, Stream
 from streamlog.ports.network import CRASHED
 
 from .network_cases import Blocker, M, call, double, echo, first_answer, serve
@@ -101,6 +101,22 @@ async def test_an_unknown_method_is_unimplemented(net: Net) -> None:
     channel = net.client.connect(server.address)
     assert (await outcome(channel.unary("/test.Service/No", b"", timeout_s=10)))[0] == "UNIMPLEMENTED"
     assert (await outcome(first_answer(channel, "/test.Service/No")))[0] == "UNIMPLEMENTED"
+
+
+@on_both
+async def test_a_handler_of_any_method_serves_those_without_one(net: Net) -> None:
+    async def anything(stream: Stream, info: CallInfo) -> None:
+        raise RpcError(Status.UNIMPLEMENTED, f"no {info.method}", details_bin=b"details")
+
+    server = await net.server.listen(net.bind, unary={M: echo}, streaming={ANY_METHOD: anything})
+    channel = net.client.connect(server.address)
+    assert await call(channel, b"a") == b"a!"
+    expected = ("UNIMPLEMENTED", "no /test.Service/No")
+    assert await outcome(channel.unary("/test.Service/No", b"", timeout_s=10)) == expected
+    assert await outcome(first_answer(channel, "/test.Service/No")) == expected
+    with pytest.raises(RpcError) as caught:
+        await channel.unary("/test.Service/No", b"", timeout_s=10)
+    assert caught.value.details_bin == b"details"
 
 
 @on_both

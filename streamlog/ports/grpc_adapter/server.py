@@ -18,7 +18,7 @@ from streamlog.errors import Status, StreamlogError, clear_tracebacks
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
 from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, TO_GRPC, GrpcSettings
 from streamlog.ports.grpc_adapter.stream import Context, ServerStream
-from streamlog.ports.network import CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
+from streamlog.ports.network import ANY_METHOD, CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
 
 ABORT_TIMEOUT_S: Final = 10.0
 """A status waits so long for earlier messages that the client has not read; then the call is reset (CANCELLED)."""
@@ -69,7 +69,9 @@ class GrpcServer:
 
 
 class Handlers(grpc.GenericRpcHandler):
-    """gRPC itself answers UNIMPLEMENTED for unknown methods. `verified`: clients present certificates."""
+    """Without a handler of ANY_METHOD gRPC answers UNIMPLEMENTED for unknown methods. `verified`: clients present
+    certificates.
+    """
 
     def __init__(
         self,
@@ -85,11 +87,15 @@ class Handlers(grpc.GenericRpcHandler):
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         for name, one in unary.items():
             self._methods[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, one))
+        self._any = streaming.get(ANY_METHOD)
         for name, many in streaming.items():
             self._methods[name] = grpc.stream_stream_rpc_method_handler(self._streaming(name, many))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        return self._methods.get(handler_call_details.method)
+        known = self._methods.get(handler_call_details.method)
+        if known is None and self._any is not None:
+            return grpc.stream_stream_rpc_method_handler(self._streaming(handler_call_details.method, self._any))
+        return known
 
     async def wait_until_ended(self, timeout_s: float) -> None:
         """Until the calls' handlers have ended, which gRPC cancels when its server stops."""

@@ -22,9 +22,9 @@ from msgspec.structs import replace
 from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
 from streamlog.api.errors import to_rpc
-from streamlog.errors import SaslAuthenticationError, Status, StreamlogError
+from streamlog.errors import ClusterAuthorizationError, SaslAuthenticationError, StreamlogError
 from streamlog.metadata.view import MetadataView
-from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import CallInfo, Stream, StreamHandler, UnaryHandler
 from streamlog.services.access.authenticator import HEADER, Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.guard import Guard
@@ -127,7 +127,7 @@ class MethodGate:
         if caller.may_all:
             return None
         if row is None:
-            raise RpcError(Status.PERMISSION_DENIED, f"{caller.principal} may not call {info.method.lstrip('/')}")
+            raise to_rpc(ClusterAuthorizationError(f"{caller.principal} may not call {info.method.lstrip('/')}"))
         return Guard(self._authorizer, self._view, caller.principal, _host(info.peer), row, remembers=remembers)
 
     def _on_change(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import records_pb2 as pb
-from streamlog.client.producer.wire_batch import ProducerIdAndEpoch
+from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
 from streamlog.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,

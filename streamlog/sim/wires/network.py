@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from streamlog.errors import Status, StreamlogError
-from streamlog.ports.network import CRASHED, CallInfo, NotSentError, RpcError, StreamHandler, UnaryHandler
+from streamlog.ports.network import ANY_METHOD, CRASHED, CallInfo, NotSentError, RpcError, StreamHandler, UnaryHandler
 from streamlog.sim.files.disk import os_error
 from streamlog.sim.process import Process
 from streamlog.sim.wires.call import ClientEnd, ServerEnd
@@ -124,8 +124,8 @@ class SimServer:
             request = await end.recv()
             if request is not None:
                 await end.send(await self._unary[info.method](request, info))
-        elif info.method in self._streaming:
-            await self._streaming[info.method](end, info)
+        elif (serve := self._streaming.get(info.method) or self._streaming.get(ANY_METHOD)) is not None:
+            await serve(end, info)
         else:
             raise RpcError(Status.UNIMPLEMENTED, "Method not found!")
 
