@@ -46,6 +46,7 @@ class PartitionAppend(Struct, frozen=True, kw_only=True):
     ref: PartitionRef
     correlation_id: int
     batches: bytes  # not validated: the append does
+    traceparents: tuple[str, ...] = ()  # contexts of its records, not validated; the first is the parent of spans
 
 
 class ProduceRequest(Struct, frozen=True, kw_only=True):

@@ -43,6 +43,9 @@ HELD_MAX: Final = 1024
 CREDIT_MAX: Final = 2**63 - 1
 """Credit without a limit."""
 
+TRACES_MAX: Final = 64
+"""Contexts of one partition in a message; further ones are ignored."""
+
 _PARTITIONS: Final = tag(1, LENGTH_DELIMITED)
 _SLOT: Final = tag(1, VARINT)
 _HIGH_WATERMARK: Final = tag(2, VARINT)
@@ -100,6 +103,13 @@ class Divergence(NamedTuple):
     end_offset: Offset
 
 
+class AppendTrace(NamedTuple):
+    """The span of the replication of one append."""
+
+    end_offset: Offset  # one past its last record
+    traceparent: str  # W3C; from the wire it may be anything
+
+
 class SlotUpdate(NamedTuple):
     """From leader to follower, for one slot. A divergence, a difference or an error ends the slot."""
 
@@ -111,6 +121,7 @@ class SlotUpdate(NamedTuple):
     error: StreamlogError | None = None
     differs_from: Offset | None = None  # ends the slot: from here on the follower's log differs from the leader's
     has_gaps: bool = False  # in the first update of a slot
+    traces: Sequence[AppendTrace] = ()  # of appends among `batches`
 
 
 # -- from follower to leader
@@ -249,7 +260,8 @@ def encode_response(updates: Iterable[SlotUpdate]) -> bytes:
 
 def _head(item: SlotUpdate) -> bytes:
     """All fields but the batches, which come last."""
-    if item.error is None and item.divergence is None and item.differs_from is None and not item.has_gaps:
+    common = item.error is None and item.divergence is None and item.differs_from is None
+    if common and not item.has_gaps and not item.traces:
         head = _SLOT_TAG + varint(item.slot) if item.slot else b""
         if item.high_watermark:
             head += _HIGH_WATERMARK_TAG + varint(item.high_watermark)
@@ -262,6 +274,7 @@ def _head(item: SlotUpdate) -> bytes:
         log_start=item.log_start,
         differs_from=item.differs_from,
         has_gaps=item.has_gaps,
+        traces=[pb.AppendTrace(end_offset=one.end_offset, traceparent=one.traceparent) for one in item.traces],
     )
     if item.divergence is not None:
         message.diverging_epoch.leader_epoch = item.divergence.leader_epoch
@@ -333,4 +346,5 @@ def _parsed_update(data: memoryview) -> SlotUpdate:
         error=from_message(message.error) if message.HasField("error") else None,
         differs_from=Offset(message.differs_from) if message.HasField("differs_from") else None,
         has_gaps=message.has_gaps,
+        traces=[AppendTrace(Offset(one.end_offset), one.traceparent) for one in message.traces[:TRACES_MAX]],
     )

@@ -81,6 +81,7 @@ class DataPlane:
             clock=ports.clock,
             random=ports.random,
             probe=ports.probe,
+            tracing=ports.tracing,
         )
         self._isr_changes = IsrChanges(link, view, node_id, clock=ports.clock, random=ports.random, probe=ports.probe)
         self.replicas = Replicas(

@@ -22,6 +22,7 @@ from streamlog.errors import (
     UnsupportedVersionError,
 )
 from streamlog.node.metrics.calls import CallMeter
+from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import ANY_METHOD, CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 from streamlog.services.access.gate import MethodGate
 from streamlog.tls.callers import INTERNAL_PREFIX, check_node
@@ -31,22 +32,28 @@ class MethodRouter:
     """Gets the methods' names when it is made, their handlers by `connect`."""
 
     def __init__(
-        self, unary: Iterable[str], streaming: Iterable[str], meter: CallMeter, gate: MethodGate | None = None
+        self,
+        unary: Iterable[str],
+        streaming: Iterable[str],
+        meter: CallMeter,
+        gate: MethodGate | None = None,
+        spans: RequestSpans | None = None,
     ) -> None:
         """`unary`, `streaming`: full names of the methods. `meter` counts their calls. `gate`: of a node with an
-        authorizer.
+        authorizer. `spans`: of a node that is traced.
         """
         self._meter = meter
         self._gate = gate
+        self._spans = spans
         self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _unavailable)
         self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _unavailable_stream)
 
     def unary(self) -> Mapping[str, UnaryHandler]:
         """For `Network.listen`."""
-        return {name: self._meter.unary(name, self._route_unary(name)) for name in self._unary}
+        return {name: self._meter.unary(name, self._traced_unary(name)) for name in self._unary}
 
     def streaming(self) -> Mapping[str, StreamHandler]:
-        known = {name: self._meter.stream(name, self._route_stream(name)) for name in self._streaming}
+        known = {name: self._meter.stream(name, self._traced_stream(name)) for name in self._streaming}
         return {**known, ANY_METHOD: _unknown}
 
     def connect(self, services: Iterable[Service]) -> None:
@@ -70,6 +77,14 @@ class MethodRouter:
         """Methods without a handler, sorted."""
         idle = [name for name, handler in self._unary.items() if handler is _unavailable]
         return sorted(idle + [name for name, handler in self._streaming.items() if handler is _unavailable_stream])
+
+    def _traced_unary(self, name: str) -> UnaryHandler:
+        handler = self._route_unary(name)
+        return handler if self._spans is None else self._spans.traced(name, handler)
+
+    def _traced_stream(self, name: str) -> StreamHandler:
+        handler = self._route_stream(name)
+        return handler if self._spans is None else self._spans.traced(name, handler)
 
     # The handler is looked up for each call, since it may change; nothing is awaited in between.
 

@@ -50,6 +50,7 @@ from streamlog.node.metrics import NodeMetrics
 from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.quorum_member import DIRECTORY, ObserverMember, QuorumMember, VoterMember, addresses_of
 from streamlog.node.registration import BrokerRegistration
+from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import Ports, Server
 from streamlog.raft.open_storage import Owner
 from streamlog.raft.voters import VoterSet, parse_voters
@@ -84,6 +85,7 @@ class Node:
             served_methods.streaming_methods(),
             self.metrics.calls,
             made_gate(self._config, self._view, self._authorizer, ports),
+            None if ports.tracing is None else RequestSpans(ports.tracing),
         )
         self._address: Address | None = None
         self._cluster_id = ""

@@ -34,6 +34,7 @@ from streamlog.ports.network import (
 )
 from streamlog.ports.probe import Probe, no_probe
 from streamlog.ports.random import Random
+from streamlog.ports.tracing import Span, SpanKind, Tracing
 from streamlog.ports.workers import Workers
 
 __all__ = [
@@ -56,8 +57,11 @@ __all__ = [
     "Random",
     "RpcError",
     "Server",
+    "Span",
+    "SpanKind",
     "Stream",
     "StreamHandler",
+    "Tracing",
     "UnaryHandler",
     "Workers",
     "no_probe",

@@ -10,6 +10,7 @@ from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import Network
 from streamlog.ports.probe import Probe
 from streamlog.ports.random import Random
+from streamlog.ports.tracing import Tracing
 from streamlog.ports.workers import Workers
 
 
@@ -21,3 +22,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     workers: Workers
     probe: Probe
     log_levels: LogLevels = field(default_factory=LogLevels)  # of what `probe` logs
+    tracing: Tracing | None = None  # None: off

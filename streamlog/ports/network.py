@@ -24,6 +24,7 @@ from typing import Final, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from streamlog.errors import Status, StreamlogError, grpc_status
+from streamlog.ports.tracing import Span
 
 CRASHED: Final = "the handler failed"
 """The whole message of a call whose handler raised an unexpected exception."""
@@ -75,6 +76,8 @@ class CallInfo(Struct, frozen=True, kw_only=True):
     guard: CallGuard | None = None
     # The transport's part of the call after its handler has returned; None: the call ends with its handler.
     transport: CallTransport | None = None
+    # Of the call, where it is traced.
+    span: Span | None = None
 
     def on_release(self, work: Callable[[], object]) -> bool:
         """Call `work` once the call and its response are released; False: it will not be called."""

@@ -182,8 +182,8 @@ def _batches(
     return BatchesService(
         metadata=MetadataHandler(view, names, auto_create),
         watch=WatchMetadata(view, names),
-        produce=ProduceHandler(leaders, queued, openings),
-        produce_streams=ProduceStreams(leaders, queued, openings),
+        produce=ProduceHandler(leaders, queued, openings, parts.ports.tracing),
+        produce_streams=ProduceStreams(leaders, queued, openings, parts.ports.tracing),
         fetch=FetchHandler(leaders, parts.configs, outgoing),
         fetch_streams=FetchStreams(leaders, view, parts.configs, outgoing),
         offsets=OffsetsHandler(leaders),

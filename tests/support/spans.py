@@ -49,3 +49,9 @@ def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
 def only(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
     (span,) = named(spans, name)
     return span
+
+
+def context_of(span: ReadableSpan) -> str:
+    """As in the header `traceparent`."""
+    assert span.context is not None
+    return f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"

@@ -274,6 +274,8 @@ class PartitionBatches(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    LINKED_TRACEPARENTS_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic. Set name, id or both; both must be of the same topic (UNKNOWN_TOPIC_ID)."""
@@ -287,11 +289,19 @@ class PartitionBatches(_message.Message):
     """
     correlation_id: _builtins.int
     """Returned in the result. For the client's use; on a stream it matches results to batches."""
+    traceparent: _builtins.str
+    """W3C Trace Context of the first sampled record, as in its header `traceparent`: the parent of this node's spans. Empty:
+    that of the call's metadata, if any. Ignored where it is invalid, or the node is not traced.
+    """
     batches: _builtins.bytes
     """One or several whole record batches. A batch of an idempotent producer (producer id, epoch and sequence in its header)
     that is in the log already is not appended again. MESSAGE_TOO_LARGE above the topic's `max.message.bytes`, which bounds
     each batch. Messages of magic 0 and 1 are converted.
     """
+    @_builtins.property
+    def linked_traceparents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of further records with other contexts, to be linked to; at most 31 are read."""
+
     def __init__(
         self,
         *,
@@ -300,11 +310,13 @@ class PartitionBatches(_message.Message):
         partition: _builtins.int = ...,
         leader_epoch: _builtins.int | None = ...,
         correlation_id: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
+        linked_traceparents: _abc.Iterable[_builtins.str] | None = ...,
         batches: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "batches", b"batches", "correlation_id", b"correlation_id", "leader_epoch", b"leader_epoch", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "batches", b"batches", "correlation_id", b"correlation_id", "leader_epoch", b"leader_epoch", "linked_traceparents", b"linked_traceparents", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015

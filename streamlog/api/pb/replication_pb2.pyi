@@ -366,6 +366,7 @@ class ReplicaBatches(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     DIFFERS_FROM_FIELD_NUMBER: _builtins.int
     HAS_GAPS_FIELD_NUMBER: _builtins.int
+    TRACES_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """Slot of the partition."""
@@ -389,6 +390,10 @@ class ReplicaBatches(_message.Message):
     def error(self) -> _common_pb2.StreamlogError:
         """Ends the slot. Such as NOT_LEADER, or OFFSET_OUT_OF_RANGE with `log_start` and `log_end`."""
 
+    @_builtins.property
+    def traces(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendTrace]:
+        """Of traced appends among `batches`, by rising offset; followers make spans below them."""
+
     def __init__(
         self,
         *,
@@ -399,17 +404,44 @@ class ReplicaBatches(_message.Message):
         error: _common_pb2.StreamlogError | None = ...,
         differs_from: _builtins.int | None = ...,
         has_gaps: _builtins.bool = ...,
+        traces: _abc.Iterable[Global___AppendTrace] | None = ...,
         batches: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_differs_from", b"_differs_from", "differs_from", b"differs_from", "diverging_epoch", b"diverging_epoch", "error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_differs_from", b"_differs_from", "batches", b"batches", "differs_from", b"differs_from", "diverging_epoch", b"diverging_epoch", "error", b"error", "has_gaps", b"has_gaps", "high_watermark", b"high_watermark", "log_start", b"log_start", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_differs_from", b"_differs_from", "batches", b"batches", "differs_from", b"differs_from", "diverging_epoch", b"diverging_epoch", "error", b"error", "has_gaps", b"has_gaps", "high_watermark", b"high_watermark", "log_start", b"log_start", "slot", b"slot", "traces", b"traces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__differs_from: _TypeAlias = _typing.Literal["differs_from"]  # noqa: Y015
     _WhichOneofArgType__differs_from: _TypeAlias = _typing.Literal["_differs_from", b"_differs_from"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__differs_from) -> _WhichOneofReturnType__differs_from | None: ...
 
 Global___ReplicaBatches: _TypeAlias = ReplicaBatches  # noqa: Y015
+
+@_typing.final
+class AppendTrace(_message.Message):
+    """The span of the replication of one append."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    end_offset: _builtins.int
+    """One past the last offset of the append."""
+    traceparent: _builtins.str
+    """W3C Trace Context of the leader's span."""
+    def __init__(
+        self,
+        *,
+        end_offset: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendTrace: _TypeAlias = AppendTrace  # noqa: Y015
 
 @_typing.final
 class ReplicateResponse(_message.Message):

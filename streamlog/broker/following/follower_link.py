@@ -28,6 +28,7 @@ from typing import Final
 
 from streamlog.broker import replica_wire as wire
 from streamlog.broker.following.follower_replica import FollowerReplica
+from streamlog.broker.following.follower_traces import FollowerTraces
 from streamlog.broker.replica_wire import CREDIT_MAX, Follow, FollowerHello, Position, Request, SlotUpdate
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import (
@@ -39,7 +40,7 @@ from streamlog.errors import (
     ThrottledError,
 )
 from streamlog.model import Offset
-from streamlog.ports import Probe, Random, RpcError, Stream
+from streamlog.ports import Probe, Random, RpcError, Stream, Tracing
 from streamlog.records.held_batch import HeldBatch
 
 FOLLOWS_PER_MESSAGE: Final = 2_000
@@ -79,6 +80,7 @@ class Followed:
         "slot",
         "state",
         "timer",
+        "traces",
     )
 
     def __init__(self, replica: FollowerReplica) -> None:
@@ -93,6 +95,7 @@ class Followed:
         self.failure_logged_s: float | None = None  # when a failure was logged last; None: since then it was followed
         self.pause_s = RETRY_S[0]  # before the next attempt, after a failed one
         self.timer: asyncio.TimerHandle | None = None
+        self.traces: FollowerTraces | None = None  # while traced appends are not yet synced
 
     def close(self) -> None:
         self.state = FollowState.STOPPED
@@ -111,6 +114,7 @@ class FollowerLink:
         in_sync: Callable[[FollowerReplica], bool],
         random: Random,
         probe: Probe,
+        tracing: Tracing | None = None,
     ) -> None:
         """`in_sync`: whether this node is in the ISR of the partition, by its metadata."""
         self._tasks = tasks
@@ -118,6 +122,7 @@ class FollowerLink:
         self._in_sync = in_sync
         self._random = random
         self._probe = probe
+        self._tracing = tracing
         self._followed: dict[FollowerReplica, Followed] = {}
         self.has_worked = False  # a message was received on the current stream, or the last one
         self._is_open = False  # the stream
@@ -185,6 +190,9 @@ class FollowerLink:
                 self._wake.set()
             self._to_report.pop(followed, None)
             self._to_grant.pop(followed, None)
+            if followed.traces is not None:
+                followed.traces.failed("", "the leader's slot has ended")
+                followed.traces = None
             followed.state = FollowState.WAITING
 
     # -- one stream
@@ -271,8 +279,15 @@ class FollowerLink:
 
     def _on_ackable_end(self, followed: Followed) -> None:
         if followed.state is FollowState.FOLLOWED and followed.replica.follower.ackable_end > followed.reported_end:
+            if followed.traces is not None:
+                self._on_traced_end(followed, followed.traces)
             self._to_report[followed] = None
             self._wake.set()
+
+    def _on_traced_end(self, followed: Followed, traces: FollowerTraces) -> None:
+        traces.on_ackable_end(followed.replica.follower.ackable_end)
+        if not len(traces):
+            followed.traces = None
 
     # -- from the leader
 
@@ -328,14 +343,23 @@ class FollowerLink:
         replica = followed.replica
         batches = update.batches[0] if update.batches else b""
         facts = (update.high_watermark, update.log_start)
+        if update.traces and self._tracing is not None:
+            if followed.traces is None:
+                followed.traces = FollowerTraces(self._tracing, replica.partition)
+            followed.traces.begin(update.traces, len(batches))
         try:
             if update.has_gaps:
                 replica.log.leader_has_gaps = True
             replica.on_batches(batches, *facts)
         except StreamlogError as error:
+            if followed.traces is not None:
+                followed.traces.failed(error.code, error.message)
             self._end_slot(followed, notify=True)
             self._on_unfit(followed, error, bytes(batches), *facts)
             return
+        if followed.traces is not None:
+            followed.traces.appended(replica.follower.ackable_end)
+            self._on_traced_end(followed, followed.traces)
         if len(batches):
             followed.pause_s = RETRY_S[0]
             followed.failure_logged_s = None

@@ -24,7 +24,7 @@ from streamlog.broker.throttle import Throttle
 from streamlog.errors import Status, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId
-from streamlog.ports import Clock, Network, Probe, Random, RpcError
+from streamlog.ports import Clock, Network, Probe, Random, RpcError, Tracing
 
 RECONNECT_S: Final = (0.05, 1.0)
 """First and longest pause. A failed node is fenced after 3 s, so no link retries much longer in vain."""
@@ -50,6 +50,7 @@ class FollowerLinks:
         clock: Clock,
         random: Random,
         probe: Probe,
+        tracing: Tracing | None = None,
     ) -> None:
         """`broker_epoch`: of this node's registration, None before it. `throttle`: follower.replication.throttled.rate,
         for all links. `on_broken`: a stream to this leader had worked and broke.
@@ -64,6 +65,7 @@ class FollowerLinks:
         self._clock = clock
         self._random = random
         self._probe = probe
+        self._tracing = tracing
         self.refused_messages = 0  # that were no valid messages of a leader, since the start
         self._tasks: asyncio.TaskGroup | None = None  # since `run`
         self._loop: asyncio.AbstractEventLoop | None = None  # since `run`
@@ -100,7 +102,12 @@ class FollowerLinks:
 
     def _begin(self, tasks: asyncio.TaskGroup, leader: BrokerId) -> FollowerLink:
         link = FollowerLink(
-            tasks, throttle=self._throttle, in_sync=self._in_sync, random=self._random, probe=self._probe
+            tasks,
+            throttle=self._throttle,
+            in_sync=self._in_sync,
+            random=self._random,
+            probe=self._probe,
+            tracing=self._tracing,
         )
         self._links[leader] = (link, tasks.create_task(self._keep_connected(leader, link)))
         return link

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.broker.replica_wire import CREDIT_MAX, Follow, SlotUpdate
+from streamlog.broker.replica_wire import CREDIT_MAX, AppendTrace, Follow, SlotUpdate
 from streamlog.errors import CorruptMessageError, StreamlogError
 from streamlog.model import Appended, BrokerId, Offset
 from streamlog.ports import Buffer
@@ -62,6 +62,7 @@ class FollowerSlot:
         "_sent_bytes",
         "_sent_facts",
         "_stream",
+        "_traced_end",
         "ackable_end",
         "busy",
         "follower",
@@ -86,6 +87,7 @@ class FollowerSlot:
         self._credit_bytes = CREDIT_MAX  # of _sent_bytes; the last batch may go beyond
         self._sent_facts = (Offset(-1), Offset(-1))  # high watermark and log start
         self._first = True  # no update has been sent
+        self._traced_end = follow.fetch_offset  # the contexts of traced appends have been sent up to here
         self.is_closed = False
         self.marked = False  # waits in the stream's ready queue
         self.busy = False  # being read from the disk, or waiting for the throttle
@@ -163,7 +165,11 @@ class FollowerSlot:
         self._sent_facts = facts = (self.replica.state.high_watermark, self.replica.log.log_start_offset)
         self.replica.traffic.replicated_out += size
         first, self._first = self._first, False
-        return SlotUpdate(self.number, *facts, batches, has_gaps=first and self.replica.log.has_gaps)
+        found: Sequence[AppendTrace] = ()
+        if size and self.replica.traces is not None:
+            found = self.replica.traces.between(self._traced_end, self.next_offset)
+            self._traced_end = self.next_offset
+        return SlotUpdate(self.number, *facts, batches, has_gaps=first and self.replica.log.has_gaps, traces=found)
 
     def close(self) -> None:
         """Release what is queued. Idempotent."""

@@ -18,6 +18,7 @@ from streamlog.broker.append.pipeline import AppendPipeline
 from streamlog.broker.append.transaction_markers import TransactionMarkers
 from streamlog.broker.append.verification import Verifications
 from streamlog.broker.leader_progress import LeaderProgress, ReplicaWatcher
+from streamlog.broker.leading.leader_traces import LeaderTraces
 from streamlog.broker.repair.log_repairs import Repairs, being_repaired
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.errors import (
@@ -29,7 +30,7 @@ from streamlog.errors import (
 )
 from streamlog.metrics import TopicTraffic
 from streamlog.model import Appended, BrokerId, EpochEnd, IsolationLevel, LeaderEpoch, Offset, TopicId, TopicPartition
-from streamlog.ports import Clock, Workers
+from streamlog.ports import Clock, Tracing, Workers
 from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.isr import ProposedIsr
 from streamlog.replication.joining import first_difference
@@ -88,6 +89,7 @@ class LeaderReplica:
         self.appends = AppendPipeline(
             log, self.state, self._progress, verifications, settings, clock=clock, workers=workers, traffic=traffic
         )
+        self.traces: LeaderTraces | None = None  # while traced appends are not yet synced and replicated
         self.markers = TransactionMarkers(log, self.appends, verifications, self._held_markers, clock)
         log.durability.listen(self._on_synced)
 
@@ -139,6 +141,20 @@ class LeaderReplica:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_exception(OutcomeUnknownError(f"{self.partition}: the leader changed before the acknowledgement"))
         return future
+
+    def trace(self, tracing: Tracing, appended: Appended, parent: str) -> None:
+        """Spans of the sync and the replication of what has just been appended, below `parent`."""
+        if self._ended is not None:
+            return
+        if self.traces is None:
+            self.traces = LeaderTraces(self.log, self.state, tracing, self._on_traced)
+            self.watch(self.traces)
+        self.traces.add(appended, parent)
+
+    def _on_traced(self) -> None:
+        if self.traces is not None:
+            self.unwatch(self.traces)
+            self.traces = None
 
     # -- reading
 
@@ -243,6 +259,8 @@ class LeaderReplica:
         state = self.state
         if self._ended is not None or broker not in state.replicas:
             return
+        if self.traces is not None:
+            self.traces.on_position(broker, ackable_end)
         state.on_position(broker, ackable_end, self._now_ms())
         self._progress.publish()
         if broker not in state.in_sync:
@@ -341,5 +359,7 @@ class LeaderReplica:
 
     def _on_synced(self, synced_end: Offset) -> None:
         if self._ended is None:
+            if self.traces is not None:
+                self.traces.on_synced(synced_end)
             self.state.on_ackable_end()
             self._progress.publish()

@@ -25,6 +25,7 @@ from streamlog.api.pb import common_pb2
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.until_one_ends import run_until_one_ends
+from streamlog.client.producer.batches.batch_contexts import contexts_of
 from streamlog.client.producer.batches.partition_queue import PartitionQueue
 from streamlog.client.producer.batches.wire_batch import Encoding, WireBatch
 from streamlog.errors import NetworkError, RequestTimedOutError, StreamlogError
@@ -70,6 +71,7 @@ class ProduceLinkRules(Struct, frozen=True, kw_only=True):
     request_timeout_s: float
     encoding: Encoding
     transactional_id: str = ""
+    traced: bool = False  # tracing.enable
 
 
 class _Message(Struct, eq=False):
@@ -245,6 +247,9 @@ class ProduceLink:
             part.partition = flight.queue.partition.partition
             part.correlation_id = wire.correlation or 0
             part.batches = wire.encode(self._rules.encoding)
+            if self._rules.traced:
+                part.traceparent, *linked = contexts_of(wire) or [""]
+                part.linked_traceparents.extend(linked)
         if request.partitions:
             await stream.send(request)
             if self._rules.acks is Acks.NONE:

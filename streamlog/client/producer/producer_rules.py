@@ -58,6 +58,7 @@ class ProducerRules(Struct, frozen=True, kw_only=True):
             request_timeout_s=config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
             encoding=Encoding(codec=codec, level=level, transactional=transactional_id is not None),
             transactional_id=transactional_id or "",
+            traced=config[client_settings.TRACING_ENABLE],
         )
         delivery = DeliveryRules(
             queue=queue,

@@ -25,6 +25,7 @@ from streamlog.api.errors import to_rpc
 from streamlog.errors import ClusterAuthorizationError, SaslAuthenticationError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import CallInfo, Stream, StreamHandler, UnaryHandler
+from streamlog.ports.tracing import PRINCIPAL
 from streamlog.services.access.authenticator import HEADER, Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.guard import Guard
@@ -75,6 +76,8 @@ class MethodGate:
 
         async def handle(request: bytes, info: CallInfo) -> bytes:
             caller = await self._caller(info)
+            if info.span is not None:
+                info.span.set(PRINCIPAL, caller.principal)
             guard = self._guard(caller, info, row, remembers=False)
             return await handler(request, info if guard is None else replace(info, guard=guard))
 
@@ -85,6 +88,8 @@ class MethodGate:
 
         async def handle(stream: Stream, info: CallInfo) -> None:
             caller = await self._caller(info)
+            if info.span is not None:
+                info.span.set(PRINCIPAL, caller.principal)
             guard = self._guard(caller, info, row, remembers=True)
             if guard is None and caller.user is None:
                 await handler(stream, info)

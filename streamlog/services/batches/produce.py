@@ -18,16 +18,21 @@ from streamlog.broker.append.admission import QueuedBytes
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks, Appended
+from streamlog.ports import Tracing
 from streamlog.services.batches.partition_leader import PartitionLeaders, within
 from streamlog.services.batches.produce_results import acknowledgement_error, success, unacknowledged
+from streamlog.services.batches.traced_appends import TracedAppend, begin_append
 from streamlog.services.batches.transaction_verification import Opening, Openings
 
 
 class ProduceHandler:
-    def __init__(self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings) -> None:
+    def __init__(
+        self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings, tracing: Tracing | None = None
+    ) -> None:
         self._leaders = leaders
         self._queued = queued
         self._openings = openings
+        self._tracing = tracing
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
         wanted = produce_request(request)
@@ -35,6 +40,9 @@ class ProduceHandler:
         appends = [_PartitionAppend(append) for append in wanted.appends]
         guard = call.info.guard
         leaders = self._leaders if guard is None else self._leaders.guarded(guard, "WRITE")
+        if self._tracing is not None:
+            for one in appends:
+                one.trace = begin_append(self._tracing, one.request, call.info)
         try:
             for one in appends:
                 await self._append(one, wanted.acks, opening, leaders)
@@ -63,13 +71,18 @@ class _PartitionAppend:
     def __init__(self, request: PartitionAppend) -> None:
         self.request = request
         self.acknowledged: asyncio.Future[None] | None = None  # None: nothing to wait for
+        self.trace: TracedAppend | None = None
         self._success: pb.ProduceResult | None = None
         self._refusal: pb.ProduceResult | None = None
 
     def refused(self, error: StreamlogError) -> None:
+        if self.trace is not None:
+            self.trace.failed(error)
         self._refusal = not_appended(self.request, error)
 
     def appended(self, replica: LeaderReplica, appended: Appended, acks: Acks) -> None:
+        if self.trace is not None:
+            self.trace.appended(replica, appended)
         self._success = success(self.request, replica, appended, acks)
         if acks is Acks.ALL:
             self.acknowledged = replica.wait_for(appended)
@@ -79,10 +92,17 @@ class _PartitionAppend:
             return self._refusal
         error = acknowledgement_error(self.acknowledged)
         if error is not None or self._success is None:
-            return not_appended(self.request, error or unacknowledged())
+            failed = error or unacknowledged()
+            if self.trace is not None:
+                self.trace.failed(failed)
+            return not_appended(self.request, failed)
+        if self.trace is not None:
+            self.trace.answered()
         return self._success
 
     def cancel(self) -> None:
         """The call has ended."""
         if self.acknowledged is not None:
             self.acknowledged.cancel()
+        if self.trace is not None:
+            self.trace.failed(unacknowledged())

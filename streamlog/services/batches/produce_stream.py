@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias
 
 from streamlog.api.convert.records.produce import not_appended, produce_stream_request
@@ -22,8 +23,10 @@ from streamlog.api.service import Call, Requests, Responses
 from streamlog.broker.append.admission import QueuedBytes
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks
+from streamlog.ports import CallInfo, Tracing
 from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.batches.produce_results import acknowledgement_error, success, unacknowledged
+from streamlog.services.batches.traced_appends import TracedAppend, begin_append
 from streamlog.services.batches.transaction_verification import Openings
 
 # Unanswered appends of one stream. A client that has more in flight waits for gRPC's flow control.
@@ -33,10 +36,13 @@ RESULTS_MAX: Final = 300
 
 
 class ProduceStreams:
-    def __init__(self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings) -> None:
+    def __init__(
+        self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings, tracing: Tracing | None = None
+    ) -> None:
         self._leaders = leaders
         self._queued = queued
         self._openings = openings
+        self._tracing = tracing
 
     async def produce_stream(
         self,
@@ -46,7 +52,7 @@ class ProduceStreams:
     ) -> None:
         guard = call.info.guard
         leaders = self._leaders if guard is None else self._leaders.guarded(guard, "WRITE")
-        stream = _Stream(leaders, self._queued, self._openings)
+        stream = _Stream(leaders, self._queued, self._openings, self._tracing, call.info)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(stream.write(responses))
@@ -63,7 +69,7 @@ _QueueKey: TypeAlias = tuple[str, bytes, int]
 class _Pending:
     """One unanswered PartitionBatches."""
 
-    __slots__ = ("acknowledged", "deadline", "is_known", "key", "request", "result")
+    __slots__ = ("acknowledged", "deadline", "is_known", "key", "request", "result", "trace")
 
     def __init__(self, request: PartitionAppend, key: _QueueKey, deadline: float) -> None:
         self.request = request
@@ -72,13 +78,23 @@ class _Pending:
         self.acknowledged: asyncio.Future[None] | None = None
         self.result: pb.ProduceResult | None = None  # to be sent; None once known: no result is sent
         self.is_known = False  # the result
+        self.trace: TracedAppend | None = None
 
 
 class _Stream:
-    def __init__(self, leaders: PartitionLeaders, queued: QueuedBytes, openings: Openings) -> None:
+    def __init__(
+        self,
+        leaders: PartitionLeaders,
+        queued: QueuedBytes,
+        openings: Openings,
+        tracing: Tracing | None,
+        info: CallInfo,
+    ) -> None:
         self._leaders = leaders
         self._queued = queued
         self._openings = openings
+        self._tracing = tracing
+        self._info = info
         self._loop = asyncio.get_running_loop()
         # By partition as the client names it: one that it names in two ways has two queues. No queue is empty.
         self._queues: dict[_QueueKey, _Queue] = {}
@@ -118,6 +134,10 @@ class _Stream:
         for pending in waiting:
             if pending.acknowledged is not None:
                 pending.acknowledged.cancel()
+        if self._tracing is not None:
+            for pending in chain.from_iterable(self._queues.values()):
+                if pending.trace is not None:
+                    pending.trace.failed(unacknowledged())
 
     async def _append_all(self, request: ProduceRequest) -> None:
         acks, deadline = request.acks, self._loop.time() + request.timeout_ms / 1000
@@ -128,12 +148,16 @@ class _Stream:
             pending = _Pending(one, key, deadline)
             self._queues.setdefault(key, deque()).append(pending)
             self._unanswered += 1
+            if self._tracing is not None:
+                pending.trace = begin_append(self._tracing, one, self._info)
             try:
                 replica = self._leaders.writable(ref)
                 appended = await replica.appends.append(one.batches, acks, self._queued, opening)
             except StreamlogError as error:
-                self._set_result(pending, not_appended(one, error))
+                self._fail(pending, error)
                 continue
+            if pending.trace is not None:
+                pending.trace.appended(replica, appended)
             if acks is Acks.NONE:
                 self._set_result(pending, None)
                 continue
@@ -155,11 +179,22 @@ class _Stream:
             return  # timed out before, or the call has ended
         del self._waiting[pending]
         error = acknowledgement_error(acknowledged)
-        self._set_result(pending, pending.result if error is None else not_appended(pending.request, error))
+        if error is None:
+            self._set_result(pending, pending.result)
+        else:
+            self._fail(pending, error)
+
+    def _fail(self, pending: _Pending, error: StreamlogError) -> None:
+        """Refused, or not known to be acknowledged."""
+        if pending.trace is not None:
+            pending.trace.failed(error)
+        self._set_result(pending, not_appended(pending.request, error))
 
     def _set_result(self, pending: _Pending, result: pb.ProduceResult | None) -> None:
         """Then all known results at the front of its queue are ready."""
         pending.result, pending.is_known = result, True
+        if pending.trace is not None:
+            pending.trace.answered()
         queue = self._queues[pending.key]
         while queue and queue[0].is_known:
             first = queue.popleft().result
@@ -189,6 +224,6 @@ class _Stream:
             del self._waiting[pending]
             if pending.acknowledged is not None:
                 pending.acknowledged.cancel()
-            self._set_result(pending, not_appended(pending.request, unacknowledged()))
+            self._fail(pending, unacknowledged())
         if self._waiting:
             self._arm(min(one.deadline for one in self._waiting))

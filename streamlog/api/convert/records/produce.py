@@ -40,6 +40,7 @@ from streamlog.model import (
     Offset,
     ProducerId,
 )
+from streamlog.ports.tracing import LINKS_MAX
 
 
 def produce_request(message: pb.ProduceRequest) -> ProduceRequest:
@@ -67,8 +68,12 @@ def _append(message: pb.PartitionBatches) -> PartitionAppend:
     if not message.batches:
         raise InvalidRequestError("batches is required for each partition", field="batches")
     epoch = known_epoch(message)
+    given = message.traceparent
     return PartitionAppend(
-        ref=partition_ref(message, epoch), correlation_id=message.correlation_id, batches=message.batches
+        ref=partition_ref(message, epoch),
+        correlation_id=message.correlation_id,
+        batches=message.batches,
+        traceparents=(given, *message.linked_traceparents[: LINKS_MAX - 1]) if given else (),
     )
 
 
