@@ -51,7 +51,7 @@ RESTRICTED = {
     "authlib": {"console/access/oidc.py"},
     "httpx2": {"console/access/oidc.py"},
     "fastapi": {"console/server.py"},
-    "opentelemetry": {"client/tracing", "daemon/tracing.py"},
+    "opentelemetry": {"client/tracing", "daemon/span_exporters.py", "daemon/tracing.py"},
     "uvloop": {"ports/system.py"},
     "pyspark": {"spark"},
     "pyarrow": {"spark"},

@@ -96,6 +96,24 @@ class AddressKind(ValueKind[Address], frozen=True):
         return parse_address(text.strip(), port_min=0 if self.listening else 1, may_be_wildcard=self.listening)
 
 
+class EndpointKind(ValueKind[str], frozen=True):
+    """Of a service that this process calls."""
+
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "http://host:port, https://host:port"
+
+    def parse(self, text: str) -> str:
+        scheme, separator, rest = text.strip().partition("://")
+        if not separator or scheme.lower() not in ("http", "https"):
+            raise ValueError(f"must be one of {self.limit}")
+        return f"{scheme.lower()}://{parse_address(rest.removesuffix('/'))}"
+
+
 class ListenerKind(ValueKind[ListenerAddress], frozen=True):
     """`advertised`: clients connect to it, so it needs a host and a port."""
 

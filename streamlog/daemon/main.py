@@ -25,6 +25,7 @@ from streamlog.daemon.library_logs import install
 from streamlog.daemon.log_lines import LogLines, LogOutput
 from streamlog.daemon.text_file import read_properties
 from streamlog.daemon.tls import check_tls
+from streamlog.daemon.tracing_choice import check_tracing
 from streamlog.errors import InvalidConfigError, StreamlogError
 from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.malloc import keep_large_blocks
@@ -85,6 +86,7 @@ def _log_dirs(config: Loaded) -> tuple[str, ...]:
 
 def _check_supported(config: Loaded) -> None:
     check_tls(config.config)
+    check_tracing(config.config)
     for name in REFUSED:
         setting = settings.NODE.get(name)
         if setting is not None and config.config[setting] != setting.default:

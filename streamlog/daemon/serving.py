@@ -20,6 +20,7 @@ from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.log_lines import LogLines
 from streamlog.daemon.tls import certificate_families, node_certificates
+from streamlog.daemon.tracing_choice import open_tracing
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import Ports, Probe
@@ -57,6 +58,7 @@ async def serve(
         settings=_grpc_settings(config, file_limit),
         tls=None if certificates is None else certificates.credentials,
     )
+    spans = open_tracing(config.config, lines)
     ports = Ports(
         fs=fs,
         network=network,
@@ -65,6 +67,7 @@ async def serve(
         workers=workers,
         probe=_make_probe(start_report, files, lines),
         log_levels=levels,
+        tracing=spans,
     )
     node = Node(config, ports)
     nodes.append(node)
@@ -80,6 +83,8 @@ async def serve(
         await node.run()
     for task in background:
         task.cancel()
+    if spans is not None:
+        await spans.close()
     await network.close()
     workers.close()
     fs.close()

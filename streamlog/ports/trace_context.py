@@ -9,7 +9,10 @@ and never an error.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+
+from streamlog.ports.tracing import LINKS_MAX
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -25,3 +28,31 @@ def is_traceparent(text: str) -> bool:
 def is_sampled(traceparent: str) -> bool:
     """Whether its caller records it. Of a valid one."""
     return bool(int(traceparent[-1], 16) & 1)
+
+
+def contexts_in(headers: Iterable[Sequence[tuple[str, bytes | None]]]) -> list[str]:
+    """Of records with these headers: each context once, at most LINKS_MAX; the sampled ones, or the first one where
+    none is. Nodes record nothing below one that is not sampled.
+    """
+    found: dict[str, None] = {}
+    unsampled = ""
+    for text in _traceparents(headers):
+        if is_sampled(text):
+            found[text] = None
+            if len(found) == LINKS_MAX:
+                break
+        else:
+            unsampled = unsampled or text
+    return list(found) or ([unsampled] if unsampled else [])
+
+
+def _traceparents(headers: Iterable[Sequence[tuple[str, bytes | None]]]) -> Iterator[str]:
+    last: object = None  # records of `send_many` share their headers
+    for one in headers:
+        if one and one is not last:
+            last = one
+            given = next((value for name, value in reversed(one) if name == TRACEPARENT), None)
+            if given is not None and len(given) == TRACEPARENT_LENGTH:
+                text = given.decode("latin-1")
+                if is_traceparent(text):
+                    yield text

@@ -204,9 +204,19 @@ def _records(
 ) -> RecordsService:
     view, ports, peers = parts.view, parts.ports, parts.peers
     backoff = Backoff(ports.random, first_s=0.02, longest_s=0.5)  # a fail-over takes less than a second
-    preparation = Preparation(view, parts.configs, auto_create, ports.clock, ports.random, ports.workers)
+    preparation = Preparation(
+        view,
+        parts.configs,
+        auto_create,
+        ports.clock,
+        ports.random,
+        ports.workers,
+        traced=ports.tracing is not None,
+    )
     openings = Openings(verifier, PartitionLeaders(parts.partitions, view))
-    writer = RoutedWriter(parts.node_id, parts.partitions, view, peers, queued, openings, ports.clock, backoff)
+    writer = RoutedWriter(
+        parts.node_id, parts.partitions, view, peers, queued, openings, ports.clock, backoff, ports.tracing
+    )
     own_node = OwnNode(
         {
             "streamlog.v1.Batches/InitProducerId": batches.producer_ids.init_producer_id,

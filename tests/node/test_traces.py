@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from streamlog.api.pb import batches_pb2
+from streamlog.api.pb import batches_pb2, records_pb2
 from streamlog.client import AsyncProducer
 from streamlog.model import BrokerId
 from streamlog.node import Node
@@ -88,7 +88,7 @@ def tell(story: Story, *, ratio: float = 0.0, traced: bool = True, **settings: s
             await nodes.until(lambda: all(leader_of(node.view, "t") > 0 for node in nodes.alive()))
             leader = leader_of(nodes.node(1).view, "t")
             await until_done(partial(calls.produce, f"n{leader}:9092", "t", 0, b"first"))
-            await nodes.until(lambda: len(nodes.node(1).view.image.require_topic("t").partitions[0].isr) == 3)  # type: ignore[index]
+            await nodes.until(lambda: len(nodes.node(1).view.image.require_topic("t").partitions[0].isr) == 3)
             await calls.close()
             store.spans.clear()
             await story(Traced(nodes, store, ports, leader))
@@ -226,3 +226,40 @@ def test_nodes_without_tracing_ignore_contexts() -> None:
         await stage.produce(SENDER, OTHER, "nonsense", metadata={"traceparent": SENDER})
 
     assert tell(story, traced=False).spans == []
+
+
+def test_published_records_are_traced_at_the_node_that_receives_and_the_one_that_leads() -> None:
+    async def publish(stage: Traced, node: int, metadata: dict[str, str] | None, *contexts: str) -> None:
+        records = [
+            records_pb2.PublishRecord(
+                value=b"v", headers=[records_pb2.Header(key="traceparent", value=context.encode())]
+            )
+            for context in contexts
+        ]
+        request = records_pb2.PublishRequest(topic="t", records=records)
+        channel = stage.ports.network.connect(f"n{node}:9092")
+        data = request.SerializeToString()
+        await channel.unary("/streamlog.v1.Records/Publish", data, timeout_s=10, metadata=metadata)
+        await channel.close()
+        await stage.nodes.until(lambda: ended(stage.store))
+
+    async def story(stage: Traced) -> None:
+        leader, other = int(stage.leader), int(stage.leader) % 3 + 1
+        await publish(stage, other, {"traceparent": SENDER}, SENDER, OTHER)
+        request = stage.store.only("streamlog.v1.Records/Publish")
+        assert (request.node, request.parent) == (other, SENDER)
+        forwarded = stage.store.only("streamlog.v1.Batches/Produce")
+        assert (forwarded.node, forwarded.parent, forwarded.links) == (leader, request.traceparent, [SENDER, OTHER])
+        assert stage.below(forwarded) == [("append t", leader), ("replicate t", leader), ("sync t", leader)]
+        stage.store.spans.clear()
+        await publish(stage, leader, {"traceparent": SENDER}, OTHER)
+        request = stage.store.only("streamlog.v1.Records/Publish")
+        assert stage.below(request) == [("append t", leader), ("replicate t", leader), ("sync t", leader)]
+        assert stage.store.only("append t", leader).links == [OTHER]
+        stage.store.spans.clear()
+        await publish(stage, leader, None, UNSAMPLED, OTHER, SENDER)
+        request = stage.store.only("streamlog.v1.Records/Publish")
+        assert (request.parent, request.links) == (OTHER, [SENDER])
+        assert request.ended_s >= stage.store.only("replicate t").ended_s
+
+    tell(story)

@@ -21,6 +21,7 @@ from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Text, coun
 from streamlog.config.setting import Setting, Table, Update, section
 from streamlog.config.settings.group_settings import GROUPS
 from streamlog.config.settings.log_settings import LOGS
+from streamlog.config.settings.node_tracing_settings import NODE_TRACING
 from streamlog.config.settings.security_settings import SECURITY
 from streamlog.config.settings.topic_defaults import DEFAULTS
 
@@ -202,4 +203,4 @@ CONNECTIONS_MAX_IDLE_MS: Final = Setting(
     doc="How long a connection without a call stays open.")
 # fmt: on
 
-NODE: Final = Table("node", [section("The node", globals()), LOGS, DEFAULTS, GROUPS, SECURITY])
+NODE: Final = Table("node", [section("The node", globals()), LOGS, DEFAULTS, GROUPS, SECURITY, NODE_TRACING])

@@ -11,6 +11,8 @@ and a span has one parent: the others are linked to. Without any context the nod
 
 from __future__ import annotations
 
+import asyncio
+
 from streamlog.api.request_attributes import request_attributes
 from streamlog.api.requests import PartitionAppend
 from streamlog.broker.leading.leader_replica import LeaderReplica
@@ -19,6 +21,7 @@ from streamlog.model import Appended
 from streamlog.ports import CallInfo, Span, SpanKind, Tracing
 from streamlog.ports.trace_context import TRACEPARENT
 from streamlog.ports.tracing import BYTES, COUNT, OFFSET, PARTITION, ROLE, SYSTEM, TOPIC, AttributeValue
+from streamlog.services.batches.produce_results import unacknowledged
 
 
 class TracedAppend:
@@ -51,6 +54,19 @@ class TracedAppend:
     def answered(self) -> None:
         if self._own is not None:
             self._own.end()
+
+    def answered_by(self, acknowledged: asyncio.Future[None]) -> None:
+        """Once it is done: `answered`, or `failed`."""
+        acknowledged.add_done_callback(self._on_acknowledged)
+
+    def _on_acknowledged(self, acknowledged: asyncio.Future[None]) -> None:
+        error = None if acknowledged.cancelled() else acknowledged.exception()
+        if isinstance(error, StreamlogError):
+            self.failed(error)
+        elif acknowledged.cancelled() or error is not None:
+            self.failed(unacknowledged())
+        else:
+            self.answered()
 
 
 def begin_append(tracing: Tracing, one: PartitionAppend, info: CallInfo) -> TracedAppend | None:

@@ -33,7 +33,8 @@ from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.image.image import Topic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Acks, Offset, PartitionId
-from streamlog.ports import Clock, Random, Workers
+from streamlog.ports import CallInfo, Clock, Random, Workers
+from streamlog.ports.trace_context import contexts_in
 from streamlog.records import BatchBuilder, BatchFields, Codec
 from streamlog.records.header import HEADER_SIZE
 from streamlog.services.batches.partition_leader import within
@@ -90,6 +91,8 @@ class Preparation:
         clock: Clock,
         random: Random,
         workers: Workers,
+        *,
+        traced: bool = False,
     ) -> None:
         self._view = view
         self._configs = configs
@@ -97,6 +100,7 @@ class Preparation:
         self._clock = clock
         self._random = random
         self._workers = workers
+        self._traced = traced
         self._round_robin = random.getrandbits(16)  # the next request's first partition
 
     async def prepare(
@@ -136,7 +140,8 @@ class Preparation:
         chosen = choose(list(records.values()), options.partitioner, count, seed, batch_bytes)
         partitions = dict(zip(records, chosen, strict=True))
         codec = _CODECS[options.compression or config[topic_settings.COMPRESSION_TYPE]]
-        batches = await self._batches(topic, records, partitions, codec, token, transactional_id)
+        info = call.info if self._traced else None
+        batches = await self._batches(topic, records, partitions, codec, token, transactional_id, info)
         if token is not None:
             written: dict[PartitionId, int] = {}
             for batch in batches:
@@ -213,6 +218,7 @@ class Preparation:
         codec: Codec,
         token: ProducerToken | None,
         transactional_id: str,
+        call: CallInfo | None,
     ) -> list[PlacedBatch]:
         """By partition, in the order of their first records; within a partition in the order of the records."""
         rows_of: dict[int, list[int]] = {}
@@ -236,6 +242,8 @@ class Preparation:
                     count=len(taken),
                     base_sequence=sequence,
                     transactional_id=transactional_id,
+                    call=call,
+                    traceparents=() if call is None else contexts_in(records[row].headers for row in taken),
                 )
                 batches.append(PlacedBatch(write, taken))
                 sequence = None if sequence is None else (sequence + len(taken)) % SEQUENCES

@@ -12,7 +12,7 @@ A write is retried until its deadline if a retry cannot write twice. After an er
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -37,8 +37,9 @@ from streamlog.errors import (
 )
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, Acks, BrokerId, Offset, PartitionId, TopicId
-from streamlog.ports import Clock
+from streamlog.ports import CallInfo, Clock, Tracing
 from streamlog.services.batches.produce_results import unacknowledged
+from streamlog.services.batches.traced_appends import begin_append
 from streamlog.services.batches.transaction_verification import Opening, Openings
 from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.forwarding import Peers
@@ -70,6 +71,8 @@ class BatchWrite(Struct, frozen=True, kw_only=True):
     count: int  # of its records
     base_sequence: int | None  # None: the producer is not idempotent
     transactional_id: str = ""  # empty: not transactional
+    call: CallInfo | None = None  # that it is written for, on a node that is traced
+    traceparents: Sequence[str] = ()  # contexts in the headers of its records, there
 
 
 class WriteResult(NamedTuple):
@@ -91,6 +94,7 @@ class RoutedWriter:
         openings: Openings,
         clock: Clock,
         backoff: Backoff,
+        tracing: Tracing | None = None,
     ) -> None:
         self._me = node_id
         self._partitions = partitions
@@ -100,6 +104,7 @@ class RoutedWriter:
         self._openings = openings
         self._clock = clock
         self._backoff = backoff
+        self._tracing = tracing
 
     async def write(
         self, write: BatchWrite, acks: Acks, deadline: float, placed: Callable[[], None] = lambda: None
@@ -143,13 +148,27 @@ class RoutedWriter:
         if state.leader != self._me:
             return _acknowledged(await self._send_to_leader(state.leader, write, acks, deadline))
         replica = self._partitions.leader(write.topic, write.topic_id, write.partition)
-        appended = await replica.appends.append(
-            write.batch, acks, self._queued, self._opening_of(write, acks, deadline)
-        )
+        trace = None
+        if self._tracing is not None and write.call is not None:
+            trace = begin_append(self._tracing, _partition_append(write), write.call)
+        try:
+            appended = await replica.appends.append(
+                write.batch, acks, self._queued, self._opening_of(write, acks, deadline)
+            )
+        except StreamlogError as error:
+            if trace is not None:
+                trace.failed(error)
+            raise
+        if trace is not None:
+            trace.appended(replica, appended)
         if acks is not Acks.ALL:
+            if trace is not None:
+                trace.answered()
             offset = NO_OFFSET if acks is Acks.NONE else appended.first_offset
             return _acknowledged(WriteResult(offset, appended.log_append_time_ms))
         acknowledged = replica.wait_for(appended)
+        if trace is not None:
+            trace.answered_by(acknowledged)
         return self._wait_for(acknowledged, WriteResult(appended.first_offset, appended.log_append_time_ms), deadline)
 
     def _opening_of(self, write: BatchWrite, acks: Acks, deadline: float) -> Opening | None:
@@ -157,12 +176,11 @@ class RoutedWriter:
         if not write.transactional_id:
             return None
         left_s = max(0.0, deadline - self._clock.monotonic())
-        ref = PartitionRef(topic=write.topic, topic_id=write.topic_id, partition=write.partition)
         request = ProduceRequest(
             acks=acks,
             timeout_ms=max(1, int(left_s * 1000)),
             transactional_id=write.transactional_id,
-            appends=(PartitionAppend(ref=ref, correlation_id=0, batches=write.batch),),
+            appends=(_partition_append(write),),
         )
         return self._openings.of(request, left_s)
 
@@ -181,6 +199,11 @@ class RoutedWriter:
         part = pb.PartitionBatches(
             topic=write.topic, topic_id=write.topic_id, partition=write.partition, batches=write.batch
         )
+        if write.call is not None:
+            span = write.call.span
+            own = [] if span is None else [span.traceparent]
+            part.traceparent, *linked = [*own, *write.traceparents] or [""]
+            part.linked_traceparents.extend(linked)
         request = pb.ProduceRequest(
             acks=_ACKS[acks],
             timeout_ms=max(1, int(left_s * 1000)),
@@ -218,6 +241,11 @@ class RoutedWriter:
                 )
         except TimeoutError:
             pass
+
+
+def _partition_append(write: BatchWrite) -> PartitionAppend:
+    ref = PartitionRef(topic=write.topic, topic_id=write.topic_id, partition=write.partition)
+    return PartitionAppend(ref=ref, correlation_id=0, batches=write.batch, traceparents=tuple(write.traceparents))
 
 
 async def _acknowledged(written: WriteResult) -> WriteResult:
