@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamlog.ports import CallInfo
-from streamlog.ports.tracing import PEER, RPC_METHOD, RPC_SERVICE, RPC_SYSTEM, TLS_SUBJECT, AttributeValue
+from streamlog.ports.tracing import PEER, PRINCIPAL, RPC_METHOD, RPC_SERVICE, RPC_SYSTEM, TLS_SUBJECT, AttributeValue
 
 
 def request_attributes(info: CallInfo) -> dict[str, AttributeValue]:
@@ -16,4 +16,6 @@ def request_attributes(info: CallInfo) -> dict[str, AttributeValue]:
     }
     if info.identity is not None:
         found[TLS_SUBJECT] = info.identity
+    if info.guard is not None:
+        found[PRINCIPAL] = info.guard.principal
     return found

@@ -95,6 +95,8 @@ class CallInfo(Struct, frozen=True, kw_only=True):
 class CallGuard(Protocol):
     """Made by the owner of the server for a call whose caller may not do everything."""
 
+    principal: str  # the caller
+
     def admit(self, request: object, /) -> None:
         """Called with each parsed message before the handler gets it. StreamlogError."""
         ...
