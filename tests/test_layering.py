@@ -131,6 +131,32 @@ def test_node_code_sees_the_world_through_ports(path: Path) -> None:
         assert name.split(".")[0] not in WORLD, f"{path.relative_to(ROOT)} imports {name}"
 
 
+NAMES_MAX = 18
+"""Modules and folders in one folder: what one takes in at a glance."""
+
+
+def test_a_folder_shows_few_names() -> None:
+    shown = {
+        folder: [path.name for path in folder.iterdir() if path.is_dir() or path.suffix == ".py"]
+        for folder in {path.parent for path in modules()} - {ROOT}
+        if folder.name != "pb"
+    }
+    hidden = {"__init__.py", "__pycache__"}
+    crowded = {str(folder.relative_to(ROOT)): len({*names} - hidden) for folder, names in shown.items()}
+    assert not {folder: count for folder, count in crowded.items() if count > NAMES_MAX}, "subfolders by subject"
+
+
+def test_a_public_class_name_stands_once() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        if "pb" in path.parts:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert not {name: at for name, at in places.items() if len(at) > 1}, "one class, or two names"
+
+
 TESTS = Path(__file__).parent
 RUN_OTHER_TESTS = {"raft/simulation/test_mutants.py", "sim/test_planted.py"}
 """They run the tests of other modules against planted defects, which the tests must find."""
