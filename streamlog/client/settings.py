@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from streamlog.client.connection.backoff import Backoff
 from streamlog.config import Config, Loaded
 from streamlog.config.settings import client_settings
 from streamlog.errors import InvalidConfigError
-from streamlog.ports import Random
+from streamlog.ports import Network, Random
 
 
 def merged(config: Mapping[str, object] | None, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -62,3 +63,19 @@ def tracing(module: str) -> Any:
             "tracing.enable=true needs OpenTelemetry, which is not installed: pip install 'streamlog[otel]'",
             field="tracing.enable",
         ) from None
+
+
+def calling_network(config: Config, network: Network) -> Network:
+    """Whose unary calls carry the current trace context, where tracing.enable=true."""
+    if not config[client_settings.TRACING_ENABLE]:
+        return network
+    traced: Network = tracing("calls").TracedNetwork(network)
+    return traced
+
+
+def background(config: Config) -> AbstractContextManager[None]:
+    """Tasks that are made in the block belong to no trace."""
+    if not config[client_settings.TRACING_ENABLE]:
+        return nullcontext()
+    made: AbstractContextManager[None] = tracing("calls").detached()
+    return made

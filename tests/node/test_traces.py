@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
+from opentelemetry import trace
 
 from streamlog.api.pb import batches_pb2, records_pb2
-from streamlog.client import AsyncProducer
+from streamlog.client import AsyncAdmin, AsyncProducer
+from streamlog.client.admin.values import NewTopic
 from streamlog.model import BrokerId
 from streamlog.node import Node
 from streamlog.ports import Channel, Ports, SpanKind
@@ -261,5 +263,29 @@ def test_published_records_are_traced_at_the_node_that_receives_and_the_one_that
         request = stage.store.only("streamlog.v1.Records/Publish")
         assert (request.parent, request.links) == (OTHER, [SENDER])
         assert request.ended_s >= stage.store.only("replicate t").ended_s
+
+    tell(story)
+
+
+def test_unary_calls_of_a_traced_client_carry_the_current_context_and_background_work_none() -> None:
+    async def story(stage: Traced) -> None:
+        tracer, traced = trace.get_tracer("test"), {"bootstrap.servers": SERVERS, "tracing.enable": True}
+        with collected():
+            async with AsyncAdmin(traced, ports=stage.ports) as admin:
+                await admin.list_topics()
+                assert stage.store.spans == []
+                with tracer.start_as_current_span("outer") as outer:
+                    await admin.create_topics([NewTopic("new", partitions=1, replication_factor=1)])
+            created = stage.store.named("streamlog.v1.Admin/CreateTopics")
+            assert {span.parent for span in created} == {context_of(outer)}
+            stage.store.spans.clear()
+            with tracer.start_as_current_span("outer"):
+                producer = await AsyncProducer(traced, ports=stage.ports).start()
+            await producer.send("t", b"v")
+            assert not stage.store.named("streamlog.v1.Batches/InitProducerId")
+            with tracer.start_as_current_span("outer"):
+                await producer.close()
+            await stage.nodes.until(lambda: ended(stage.store))
+        assert {span.trace for span in stage.store.spans} == {stage.store.only(REQUEST).trace}
 
     tell(story)

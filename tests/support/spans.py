@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import Span
 
 
 class _Ids(IdGenerator):
@@ -51,7 +52,8 @@ def only(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
     return span
 
 
-def context_of(span: ReadableSpan) -> str:
+def context_of(span: ReadableSpan | Span) -> str:
     """As in the header `traceparent`."""
-    assert span.context is not None
-    return f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"
+    context = span.get_span_context()
+    assert context is not None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-01"

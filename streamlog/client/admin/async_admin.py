@@ -95,6 +95,8 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, TransactionAdmin):
         all can be reached; None: default.api.timeout.ms, as for any call. `client_version`: for the nodes' logs.
         """
         self._config = client_config.loaded(load_admin, config, settings)
+        if self._config[client_settings.TRACING_ENABLE]:
+            client_config.tracing("calls")
         self._given_ports = ports
         self._own_ports: RealPorts | None = None
         self._unreachable_s = unreachable_s
@@ -108,8 +110,9 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, TransactionAdmin):
         self._clock = ports.clock
         self._workers = ports.workers
         backoff = self._backoff = client_config.backoff(self._config, ports.random)
+        network = client_config.calling_network(self._config, ports.network)
         self._connections = Connections(
-            ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
+            network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
         )
         total_s = self._total_s = self._config[consumer_settings.DEFAULT_API_TIMEOUT_MS] / 1000
         self._attempt_s = self._config[client_settings.REQUEST_TIMEOUT_MS] / 1000

@@ -87,8 +87,9 @@ class AssignedReader:
             ports = self._own_ports = real_ports(config)
         self.ports: ClientPorts = ports
         backoff = self.backoff = client_config.backoff(config, ports.random)
+        network = client_config.calling_network(config, ports.network)
         self.connections = Connections(
-            ports.network, ports.clock, ports.random, client_config.bootstrap(config), backoff=backoff
+            network, ports.clock, ports.random, client_config.bootstrap(config), backoff=backoff
         )
         max_age_s = config[client_settings.METADATA_MAX_AGE_MS] / 1000
         self._metadata = MetadataCache(self.connections, ports.clock, backoff, max_age_s=max_age_s)

@@ -36,7 +36,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import nullcontext
 from types import TracebackType
 from typing import Final, Self
 
@@ -96,7 +95,7 @@ class AsyncConsumer:
             self._group = ConsumerGroup(group_id, reader, activity=self._activity)
         if self._spans is not None and self._group is not None:
             self._group.trace_commits(self._spans.commit)
-        with nullcontext() if self._spans is None else self._spans.detached():
+        with client_config.background(self._config):
             reader.run_in_background(() if self._group is None else self._group.work())
         return self
 

@@ -118,8 +118,9 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._ports = ports
         self._loop = asyncio.get_running_loop()
         backoff = client_config.backoff(self._config, ports.random)
+        network = client_config.calling_network(self._config, ports.network)
         self._connections = Connections(
-            ports.network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
+            network, ports.clock, ports.random, client_config.bootstrap(self._config), backoff=backoff
         )
         max_age_s = self._config[client_settings.METADATA_MAX_AGE_MS] / 1000
         self._metadata = MetadataCache(self._connections, ports.clock, backoff, max_age_s=max_age_s)
@@ -151,7 +152,8 @@ class AsyncProducer(WaitingSends, TransactionCommands):
             self._guard,
         )
         self._tables = self._topics.tables if self._transactions is None else {}
-        self._background = asyncio.ensure_future(self._run())  # sim: its end fails all records, see below
+        with client_config.background(self._config):
+            self._background = asyncio.ensure_future(self._run())  # sim: its end fails all records, see below
         self._background.add_done_callback(self._on_background_end)
         self._open = True
         if self._own_ports is not None and not self._threaded:

@@ -8,13 +8,10 @@ The context of a commit's span goes to the coordinator in the call's metadata.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from time import time_ns
 from typing import Any, TypeAlias, TypeVar
 
-from opentelemetry import context as contexts
-from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode, use_span
 
 from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
@@ -52,15 +49,6 @@ class PollSpans:
         self._config = config
         self._group: Attributes = {} if group is None else {GROUP: group}
         self._tracer = tracer()
-
-    @contextmanager
-    def detached(self) -> Iterator[None]:
-        """Tasks that are made here, and run in the background, belong to no span of the program."""
-        token = contexts.attach(Context())
-        try:
-            yield
-        finally:
-            contexts.detach(token)
 
     def poll(self, untraced: Poll[list[ConsumerRecord]]) -> Poll[list[ConsumerRecord]]:
         async def poll(*args: Any, **kwargs: Any) -> list[ConsumerRecord]:

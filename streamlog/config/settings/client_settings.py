@@ -65,8 +65,8 @@ COMMON: Final = section("All clients", globals())
 
 TRACING_ENABLE: Final = Setting(
     "tracing.enable", Boolean(), False, ours=True,
-    doc="Whether producers and consumers make OpenTelemetry spans, and put their context into headers of records; "
-    "needs streamlog[otel].")
+    doc="Whether producers and consumers make OpenTelemetry spans, and put their context into headers of records, and "
+    "unary calls carry the current one; needs streamlog[otel].")
 # fmt: on
 
 TRACING: Final = Section("Tracing", (TRACING_ENABLE,))
@@ -74,5 +74,5 @@ TRACING: Final = Section("Tracing", (TRACING_ENABLE,))
 PRODUCER: Final = Table("producer", [COMMON, PRODUCING, TLS, TRACING])
 CONSUMER: Final = Table("consumer", [COMMON, consumer_settings.CONSUMING, TLS, TRACING])
 ADMIN: Final = Table(
-    "admin client", [COMMON, Section("Administration", (consumer_settings.DEFAULT_API_TIMEOUT_MS,)), TLS]
+    "admin client", [COMMON, Section("Administration", (consumer_settings.DEFAULT_API_TIMEOUT_MS,)), TLS, TRACING]
 )
