@@ -346,5 +346,5 @@ def _parsed_update(data: memoryview) -> SlotUpdate:
         error=from_message(message.error) if message.HasField("error") else None,
         differs_from=Offset(message.differs_from) if message.HasField("differs_from") else None,
         has_gaps=message.has_gaps,
-        traces=[AppendTrace(Offset(one.end_offset), one.traceparent) for one in message.traces[:TRACES_MAX]],
+        traces=tuple(AppendTrace(Offset(one.end_offset), one.traceparent) for one in message.traces[:TRACES_MAX]),
     )

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.broker import replica_wire
 from streamlog.broker.replica_wire import (
+    TRACES_MAX,
+    AppendTrace,
     Divergence,
     Follow,
     FollowerHello,
@@ -121,6 +123,17 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
     assert joined(news) == (3, 4, 0, b"abc", None)
 
 
+def test_contexts_of_traced_appends_come_with_the_bytes_and_are_bounded() -> None:
+    traces = tuple(AppendTrace(Offset(end), "00-a-b-01") for end in (7, 9))
+    sent = SlotUpdate(3, Offset(5), Offset(1), (b"abc", b"def"), traces=traces)
+    (received,) = decode_response(encode_response([sent]))
+    assert joined(received) == joined(sent)
+    assert received.traces == traces
+    many = pb.ReplicaBatches(traces=[pb.AppendTrace(end_offset=2**63 - 1, traceparent="x" * 9)] * 1_000)
+    hostile = pb.ReplicateResponse(partitions=[many]).SerializeToString()
+    assert decode_response(hostile)[0].traces == (AppendTrace(Offset(2**63 - 1), "x" * 9),) * TRACES_MAX
+
+
 def test_a_missing_batch_field_and_an_empty_one_are_the_same() -> None:
     assert encode_response([SlotUpdate(0, Offset(0), Offset(0))]) == b"\x0a\x00"
     assert decode_response(b"\x0a\x02\x7a\x00") == [SlotUpdate(0, Offset(0), Offset(0))]
@@ -131,7 +144,7 @@ def test_requests_come_back(request: Request) -> None:
     assert decode_request(encode_request(request)) == request
 
 
-reported = st.builds(pb.Position, slot=st.integers(0, 2**32 - 1), log_end_offset=st.integers(0, 2**64 - 1))
+reported = st.builds(pb.Position, slot=st.integers(0, 2**32 - 1), log_end_offset=st.integers(0, 2**63 - 1))
 
 
 def outcome(data: bytes) -> Request | str:

@@ -16,6 +16,7 @@ from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import parse_mapping_rules
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import groups_pb2
+from streamlog.api.request_attributes import request_attributes
 from streamlog.errors import (
     GroupAuthorizationError,
     SaslAuthenticationError,
@@ -36,8 +37,9 @@ from streamlog.metadata.records import (
 from streamlog.metadata.view import MetadataView
 from streamlog.model import RaftIndex
 from streamlog.node.served_methods import streaming_methods, unary_methods
-from streamlog.ports import CallInfo, RpcError, Stream
+from streamlog.ports import CallInfo, RpcError, SpanKind, Stream
 from streamlog.ports.system import SystemClock, ThreadWorkers
+from streamlog.ports.tracing import AttributeValue
 from streamlog.services.access import authenticator as authenticator_module
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
@@ -45,6 +47,7 @@ from streamlog.services.access.gate import MethodGate
 from streamlog.services.access.method_rights import METHOD_RIGHTS
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.identity import node_uri
+from tests.support.node_spans import SpanStore
 
 FETCH, HEARTBEAT = "/streamlog.v1.Batches/FetchStream", "/streamlog.v1.Groups/GroupHeartbeat"
 ALICE = SaltedPassword(salt=b"s" * 16, hash=b"h" * 32)
@@ -113,6 +116,17 @@ def heartbeat(call: CallInfo) -> None:
     assert call.guard is not None
     request = groups_pb2.GroupHeartbeatRequest(group="g", subscription=groups_pb2.GroupSubscription(topics=["t"]))
     call.guard.admit(request)
+
+
+async def test_the_span_of_a_call_names_its_principal(setup: Setup) -> None:
+    store = SpanStore(lambda: 0.0, ratio=1.0)
+    span = store.of(1).start("call", SpanKind.SERVER, {})
+    assert span is not None
+    seen: list[dict[str, AttributeValue]] = []
+    await setup.call(replace(info(), span=span), lambda call: seen.append(request_attributes(call)))
+    assert span.attributes["user.name"] == "User:alice"
+    assert seen[0]["user.name"] == "User:alice"  # of its batches
+    assert seen[0]["tls.client.subject"] == "CN=alice"
 
 
 def test_every_method_for_clients_has_a_row() -> None:
