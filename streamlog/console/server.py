@@ -167,6 +167,7 @@ def _app(
     from streamlog.console.alarms.engine import AlarmEngine
     from streamlog.console.collection.sampler import ClusterSampler
     from streamlog.console.collection.versions import NodeVersions
+    from streamlog.console.collection.voters import VoterPositions
     from streamlog.console.decoding.process import SchemaDecoder
     from streamlog.console.pages import (
         alarms,
@@ -203,8 +204,9 @@ def _app(
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
     overview.register(sampler, engine)
     alarms.register(sampler, engine)
-    for page in (brokers, topics, groups, transactions, quorum, operations, audit):
+    for page in (brokers, topics, groups, transactions, operations, audit):
         page.register(sampler)
+    quorum.register(sampler, VoterPositions(settings))
     records.register(sampler, settings, decoder)
     ui.run_with(
         app,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from streamlog.client.admin.values import ClusterDescription
 from streamlog.console.collection.sampler import ClusterSampler
+from streamlog.console.collection.voters import VoterPositions
 from streamlog.console.widgets.formats import number, page_of
 from streamlog.console.widgets.layout import tile
 from streamlog.console.widgets.page import Page, show, view
@@ -19,24 +21,40 @@ COLUMNS = (
 )
 
 
-def register(sampler: ClusterSampler) -> None:
+def register(sampler: ClusterSampler, positions: VoterPositions) -> None:
     @view("/quorum")
     async def quorum() -> None:
-        await show(sampler, "Metadata quorum", _build)
+        await show(sampler, "Metadata quorum", lambda page: _build(page, positions))
 
 
-async def _build(page: Page) -> None:
-    await page.live(lambda: _tiles(page))
+async def _build(page: Page, positions: VoterPositions) -> None:
+    cluster = await positions.complete(_sampled(page))
+
+    async def read() -> None:
+        nonlocal cluster
+        cluster = await positions.complete(_sampled(page))
+
+    page.each_sample(read)
+    await page.live(lambda: _tiles(cluster))
     page.table(
-        COLUMNS, lambda: voter_rows(page), key="node", name="voters", to=lambda row: page_of("brokers", row["node"])
+        COLUMNS, lambda: voter_rows(cluster), key="node", name="voters", to=lambda row: page_of("brokers", row["node"])
     )
-    note = "Only the leader knows how far the others are: where another node answered, they are unknown."
-    ui.label(note).classes("text-sm text-note")
+    await page.live(lambda: _note(cluster))
 
 
-def _tiles(page: Page) -> None:
+def _sampled(page: Page) -> ClusterDescription:
     cluster = page.latest.state.cluster
     assert cluster is not None
+    return cluster
+
+
+def _note(cluster: ClusterDescription) -> None:
+    if all(voter.match_index is None for voter in cluster.voters):
+        text = "Only the leader knows how far the voters are, and the console cannot reach it."
+        ui.label(text).classes("text-sm text-note")
+
+
+def _tiles(cluster: ClusterDescription) -> None:
     voting = sum(not voter.without_vote for voter in cluster.voters)
     majority = len(cluster.voters) // 2 + 1
     with ui.row().classes("w-full gap-3"):
@@ -48,9 +66,7 @@ def _tiles(page: Page) -> None:
         tile("Voters", number(voting), note=f"{majority} of {len(cluster.voters)} decide", bad=voting < majority)
 
 
-def voter_rows(page: Page) -> list[Row]:
-    cluster = page.latest.state.cluster
-    assert cluster is not None
+def voter_rows(cluster: ClusterDescription) -> list[Row]:
     return [
         {
             "node": voter.node_id,
