@@ -57,49 +57,62 @@ class _AlarmsPage:
         self._page, self._engine = page, engine
         given = context.client.request.query_params.get("view", "")
         self._current = next((one for one in VIEWS if one.lower() == given), VIEWS[0])
-        self._body = ui.refreshable(lambda: _view(self._current, place))
+        self._pending: LiveTable | None = None
+        self._body = ui.refreshable(lambda: self._draw(place))
         place = AlarmPlace(engine, ui.element(), self._body.refresh)
 
     async def build(self) -> None:
         with self._page.actions:
             choice = ui.toggle(list(VIEWS), value=self._current, on_change=self._choose)
             choice.props('dense no-caps unelevated padding="4px 12px" aria-label="View"')
-        self._shown = _state(self._engine)
+        self._shown = shown_state(self._engine, self._current)
         self._page.each_sample(self._sampled)
         await self._body()
 
     def _choose(self, event: Any) -> None:
         self._current = event.value
+        self._shown = shown_state(self._engine, self._current)
         ui.navigate.history.replace(f"/alarms?view={self._current.lower()}")
         self._body.refresh()
 
     def _sampled(self) -> None:
         """Draws again only what changed: a button keeps its focus."""
-        before, self._shown = self._shown, _state(self._engine)
+        before, self._shown = self._shown, shown_state(self._engine, self._current)
         if before != self._shown:
             self._body.refresh()
+        elif self._pending is not None:
+            self._pending.refresh()
+
+    async def _draw(self, place: AlarmPlace) -> None:
+        if self._engine.problem:
+            _warning(self._engine.problem, ())
+        self._pending = _now(place) if self._current == "Now" else None
+        if self._pending is None:
+            await _view(self._current, place)
 
 
-def _state(engine: AlarmEngine) -> tuple[object, ...]:
-    """What the page depends on."""
-    return (
-        id(engine.settings),
-        tuple(engine.rule_problems),
-        engine.problem,
-        engine.queued,
-        len(engine.book.silences),
-        *((one.key, one.summary, one.acknowledged_by) for one in engine.alarms(AlarmStatus.FIRING)),
-        *((one.key, one.held_s) for one in engine.alarms(AlarmStatus.PENDING)),
-    )
+def shown_state(engine: AlarmEngine, name: str) -> tuple[object, ...]:
+    """What a view depends on, but for the times of pending alarms."""
+    firing = tuple((one.key, one.summary, one.acknowledged_by) for one in engine.alarms(AlarmStatus.FIRING))
+    rules = (id(engine.settings), tuple(engine.rule_problems))
+    of_view: tuple[object, ...]
+    match name:
+        case "Now":
+            of_view = (*rules, len(engine.book.silences), firing, bool(engine.alarms(AlarmStatus.PENDING)))
+        case "History":
+            of_view = (tuple((key, acknowledged_by) for key, _, acknowledged_by in firing),)
+        case "Rules":
+            of_view = (*rules, len(engine.sync_problems))
+        case "Silences":
+            of_view = (len(engine.book.silences),)
+        case _:
+            of_view = (*rules, engine.queued)
+    return name, engine.problem, *of_view
 
 
 async def _view(name: str, place: AlarmPlace) -> None:
     engine = place.engine
-    if engine.problem:
-        _warning(engine.problem, ())
-    if name == "Now":
-        _now(place)
-    elif name == "History":
+    if name == "History":
         await _history(engine)
     elif name == "Rules":
         if engine.rule_problems:
@@ -118,7 +131,8 @@ def _warning(text: str, details: Any) -> None:
             ui.label(one).classes("text-sm")
 
 
-def _now(place: AlarmPlace) -> None:
+def _now(place: AlarmPlace) -> LiveTable | None:
+    """The table of pending alarms, where there are some."""
     engine = place.engine
     firing, pending = engine.alarms(AlarmStatus.FIRING), engine.alarms(AlarmStatus.PENDING)
     if engine.rule_problems:
@@ -129,21 +143,25 @@ def _now(place: AlarmPlace) -> None:
     if len(firing) > CARDS_MAX:
         ui.label(f"and {len(firing) - CARDS_MAX} more")
     heading("Pending", "conditions that do not hold for long enough yet" if pending else "None.")
-    if pending:
-        rules = engine.settings.rules
-        rows: list[Row] = [
-            {
-                "key": "\n".join((one.rule, *one.subject)),
-                "rule": one.rule,
-                "subject": one.subject_text,
-                "summary": one.summary,
-                "for": f"{duration_text(round(one.held_s))} of {duration_text(rules[one.rule].for_s)}"
-                if one.rule in rules
-                else "",
-            }
-            for one in pending
-        ]
-        LiveTable(PENDING, lambda: rows, key="key", name="pending alarms", wide=True)
+    if not pending:
+        return None
+    return LiveTable(PENDING, lambda: _pending_rows(engine), key="key", name="pending alarms", wide=True)
+
+
+def _pending_rows(engine: AlarmEngine) -> list[Row]:
+    rules = engine.settings.rules
+    return [
+        {
+            "key": "\n".join((one.rule, *one.subject)),
+            "rule": one.rule,
+            "subject": one.subject_text,
+            "summary": one.summary,
+            "for": f"{duration_text(round(one.held_s))} of {duration_text(rules[one.rule].for_s)}"
+            if one.rule in rules
+            else "",
+        }
+        for one in engine.alarms(AlarmStatus.PENDING)
+    ]
 
 
 def firing_card(alarm: AlarmState, note: str = "") -> ui.card:
