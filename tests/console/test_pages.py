@@ -235,6 +235,29 @@ def test_an_open_transaction_is_seen_and_aborted(page: Any, cluster: LocalCluste
     producer.close()
 
 
+FOCUSED = """() => {
+    const at = document.activeElement, style = getComputedStyle(at);
+    const name = at.getAttribute('aria-label') || at.innerText || '';
+    return [name.trim(), style.outlineStyle !== 'none' || style.boxShadow !== 'none' || !!at.closest('.q-field')];
+}"""
+
+
+def test_a_keyboard_reaches_everything_and_its_focus_is_seen(page: Any, cluster: LocalCluster) -> None:
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        admin.create_topic("keyboard", partitions=1)
+    page.goto("/topics?filter=keyboard")
+    page.get_by_role("link", name="keyboard").wait_for()
+    reached: list[str] = []
+    while "keyboard" not in reached and len(reached) < 60:
+        page.keyboard.press("Tab")
+        name, is_seen = page.evaluate(FOCUSED)
+        assert is_seen, name
+        reached.append(name)
+    assert {"Overview", "Alarms", "Light or dark", "Internal topics", "Filter topics", "Topic"} <= set(reached)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/keyboard")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_a_serious_finding_of_axe(browser: Any, console: Console, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")

@@ -37,9 +37,20 @@ _STYLE: Final = """
 @media (max-width: 1439px) { .console-nav .q-icon { display: none; } .console-nav .q-btn { padding: 4px 8px; } }
 @media (max-width: 1023px) { .console-nav { order: 1; width: 100%; } }
 @media (max-width: 639px) { .console-cluster { display: none; } }
+.body--dark .q-field { --q-primary: #8ab8f0; }
+a:focus-visible, button:focus-visible { outline: 2px solid #1f5fa8; outline-offset: 1px; }
+.body--dark a:focus-visible, .body--dark button:focus-visible { outline-color: #8ab8f0; }
+.q-btn:focus-visible, .q-toggle:focus-visible, .q-checkbox:focus-visible {
+  box-shadow: 0 0 0 2px white, 0 0 0 4px #1f5fa8; z-index: 1; }
+.body--dark .q-btn:focus-visible, .body--dark .q-toggle:focus-visible, .body--dark .q-checkbox:focus-visible {
+  box-shadow: 0 0 0 2px #121212, 0 0 0 4px #8ab8f0; }
+.q-header a:focus-visible { outline-color: white; }
+.q-header .q-btn:focus-visible { box-shadow: inset 0 0 0 2px white; }
 .q-btn-toggle { border: 1px solid #8888; }
 """
-"""Icons only where everything fits in one line; on a narrow screen the navigation is a line of its own that scrolls."""
+"""Icons only where everything fits in one line; on a narrow screen the navigation is a line of its own that scrolls.
+Quasar removes the outline of its controls, so these show the focus as a shadow.
+"""
 _SHOW_CURRENT: Final = (
     "document.querySelector('nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'})"
 )

@@ -51,14 +51,16 @@ STYLE: Final = """
   text-align: inherit; }
 .table-link { text-decoration: underline; text-underline-offset: 2px; overflow-wrap: break-word; white-space: normal;
   display: inline-block; max-width: max(11rem, min(28rem, 40vw)); }
-.table-action { color: #1f5fa8; } .body--dark .table-action { color: #8ab8f0; }
+.table-action { color: #1f5fa8; min-height: 24px; padding: 0 4px; line-height: 1.5; }
+.body--dark .table-action { color: #8ab8f0; }
 .text-bad { color: #c62828; } .body--dark .text-bad { color: #ff8a80; }
 .text-note { color: #555; } .body--dark .text-note { color: #bbb; }
 .body--dark .q-btn--outline { --q-primary: #8ab8f0; --q-negative: #ff8a80; }
 .table-wide td { white-space: normal; overflow-wrap: anywhere; }
 .table-wide td.text-left { min-width: 7rem; }
 .table-wide td.text-left:last-child { min-width: 14rem; }
-.table-wide td.text-left:first-child { min-width: 0; overflow-wrap: break-word; }
+.table-wide td.text-left:first-child { min-width: 6.5rem; overflow-wrap: break-word; }
+.table-wide td.text-left:first-child:has(.table-link) { min-width: 0; }
 """
 
 
@@ -96,6 +98,7 @@ class LiveTable:
         options = json.dumps(list(PAGE_SIZES))
         self._table.props(f'flat bordered dense :rows-per-page-options="{options}" table-aria-label="{name}"')
         self._table.props["no-data-label"] = empty
+        self._table.props["rows-per-page-label"] = "Rows per page:"
         self._table.add_slot("header-cell", _HEADING)
         self._table.add_slot("no-data", _EMPTY)
         first = columns[0].field

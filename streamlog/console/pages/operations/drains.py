@@ -18,7 +18,7 @@ from streamlog.model import BrokerId
 COLUMNS: Final = (
     Column("node", "Node"),
     Column("address", "Address"),
-    Column("state", "State"),
+    Column("state", "State", is_bad=lambda value: not str(value).startswith(NodeState.ACTIVE.value)),
     Column("replicas", "Replicas"),
     Column("left", "Replicas left"),
     Column("moving", "Moving now"),
