@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from streamlog.cli.main import main
 from streamlog.daemon.local_cluster import LocalCluster
+from streamlog.daemon.local_console import LocalConsole
 from streamlog.daemon.local_process import ProcessId, save_process_id
 from tests.cli.served import USAGE, refused
 
@@ -33,6 +35,7 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
     yield run
     cluster = LocalCluster(directory)
+    LocalConsole(cluster).stop(60)
     for node in cluster.nodes:
         cluster.kill(node)
 
@@ -63,6 +66,34 @@ def test_a_cluster_from_its_start_to_its_stop(local: Local) -> None:
     assert local("stop").stdout == "Nodes 1, 2, 3 stopped.\n"
     assert [node["state"] for node in nodes(local)] == ["stopped"] * 3
     assert local("stop").exit_code == 0
+
+
+def test_the_console_is_started_shown_and_stopped_with_the_cluster(local: Local) -> None:
+    pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
+    start = ("start", "--nodes", "1", "--port", "0", "--console", "--console-port", "0", "--timeout-s", "120")
+    started = local(*start)
+    assert started.exit_code == 0, started.output
+    url = started.stdout.splitlines()[-1].removeprefix("Console: ")
+    with urllib.request.urlopen(url, timeout=60) as response:
+        assert response.status == 200
+    assert f"Console: {url}" in local("status").output
+    assert local(*start).stdout.splitlines()[-1] == f"Console: {url}", "it runs already"
+    assert local("stop", "1").stdout == "Node 1 stopped.\n", "a node alone"
+    assert f"Console: {url}" in local("status").output
+    assert local("stop").stdout == "Console stopped.\nNode 1 stopped.\n"
+    assert "Console" not in local("status").output
+
+
+def test_a_console_that_cannot_start_says_why(local: Local) -> None:
+    pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        started = local(
+            "start", "--nodes", "1", "--port", "0", "--console", "--console-port", port, "--timeout-s", "120"
+        )
+    assert started.exit_code == 1
+    assert f"127.0.0.1 port {port}: Address already in use" in started.output
+    assert [node["state"] for node in nodes(local)] == ["running"]
 
 
 def test_health_says_what_is_wrong_and_what_to_do(local: Local) -> None:

@@ -13,6 +13,7 @@ from streamlog.cli.common.nouns import Noun, key_values
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.local.start import start_nodes
 from streamlog.daemon.local_cluster import LocalCluster, LocalNode
+from streamlog.daemon.local_console import PORT, LocalConsole
 from streamlog.errors import StreamlogError
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -65,9 +66,20 @@ _timeout_option = click.option(
 @click.option(
     "--secure", is_flag=True, help="Over TLS, with certificates made in DIR/certs. At the first start; kept afterwards."
 )
+@click.option("--console", is_flag=True, help="Start the web console too; it needs 'pip install streamlog[console]'.")
+@click.option(
+    "--console-port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="Its port. 0: any free one."
+)
 @_timeout_option
 def start(
-    directory: Path, count: int | None, port: int, overrides: tuple[str, ...], secure: bool, timeout_s: float
+    directory: Path,
+    count: int | None,
+    port: int,
+    overrides: tuple[str, ...],
+    secure: bool,
+    console: bool,
+    console_port: int,
+    timeout_s: float,
 ) -> None:
     """Start the nodes, and wait until they serve. They run in the background.
 
@@ -77,6 +89,7 @@ def start(
       streamlogctl local start --nodes 3 --dir /tmp/cluster --port 9092
       streamlogctl local start --nodes 1 --override flush.messages=10000
       streamlogctl local start --secure
+      streamlogctl local start --console
     """
     cluster = LocalCluster(directory)
     try:
@@ -85,6 +98,8 @@ def start(
             start_nodes(cluster, cluster.nodes, timeout_s)
             say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
             _show_http(cluster.nodes)
+            if console:
+                say(f"Console: {LocalConsole(cluster).start(console_port, timeout_s)}")
             if cluster.client_file is not None:
                 say(f"Connect with: streamlogctl --command-config {cluster.client_file} ...", err=True)
     except StreamlogError as error:
@@ -98,7 +113,7 @@ def start(
 @_timeout_option
 @_nodes_argument
 def stop(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
-    """Stop nodes by a controlled shutdown; without NODE: all of them.
+    """Stop nodes by a controlled shutdown; without NODE: all of them, and the console.
 
     \b
     Examples:
@@ -108,8 +123,18 @@ def stop(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
     cluster = LocalCluster(directory)
     with cluster.locked():
         nodes = _chosen(cluster, node_ids)
+        if not node_ids:
+            _stop_console(cluster, timeout_s)
         _stop(cluster, nodes, timeout_s)
         say(f"{_named(nodes)} stopped.")
+
+
+def _stop_console(cluster: LocalCluster, timeout_s: float) -> None:
+    try:
+        if LocalConsole(cluster).stop(timeout_s):
+            say("Console stopped.")
+    except StreamlogError as error:
+        raise failed(error) from None
 
 
 def _stop(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -> None:
@@ -175,11 +200,14 @@ def status(directory: Path, output: Output) -> None:
     Example:
       streamlogctl local status
     """
-    rows = [_row(node) for node in LocalCluster(directory).nodes]
+    cluster = LocalCluster(directory)
+    rows = [_row(node) for node in cluster.nodes]
     if not rows and output is not Output.JSON:
         say(f"There is no cluster in {directory}: start one with 'streamlogctl local start --dir {directory}'.")
         return
     show_rows(output, rows, columns=_COLUMNS)
+    if console := LocalConsole(cluster).url:
+        say(f"Console: {console}", err=True)
 
 
 def _row(node: LocalNode) -> Row:
