@@ -193,6 +193,66 @@ the order in which they were sent. So grant one credit for each processed record
 """
 Global___ConsumeMode: _TypeAlias = ConsumeMode  # noqa: Y015
 
+class _UnknownTopicPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UnknownTopicPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnknownTopicPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    UNKNOWN_TOPIC_POLICY_UNSPECIFIED: _UnknownTopicPolicy.ValueType  # 0
+    """The default: UNKNOWN_TOPIC_POLICY_WAIT."""
+    UNKNOWN_TOPIC_POLICY_WAIT: _UnknownTopicPolicy.ValueType  # 1
+    """Wait until it is created; `status` names it."""
+    UNKNOWN_TOPIC_POLICY_FAIL: _UnknownTopicPolicy.ValueType  # 2
+    """The call ends with UNKNOWN_TOPIC_OR_PARTITION. Of the topics at the join: those that are deleted later are revoked."""
+
+class UnknownTopicPolicy(_UnknownTopicPolicy, metaclass=_UnknownTopicPolicyEnumTypeWrapper):
+    """What to do if a topic of a join does not exist."""
+
+UNKNOWN_TOPIC_POLICY_UNSPECIFIED: UnknownTopicPolicy.ValueType  # 0
+"""The default: UNKNOWN_TOPIC_POLICY_WAIT."""
+UNKNOWN_TOPIC_POLICY_WAIT: UnknownTopicPolicy.ValueType  # 1
+"""Wait until it is created; `status` names it."""
+UNKNOWN_TOPIC_POLICY_FAIL: UnknownTopicPolicy.ValueType  # 2
+"""The call ends with UNKNOWN_TOPIC_OR_PARTITION. Of the topics at the join: those that are deleted later are revoked."""
+Global___UnknownTopicPolicy: _TypeAlias = UnknownTopicPolicy  # noqa: Y015
+
+class _ConsumeWait:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConsumeWaitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConsumeWait.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONSUME_WAIT_UNSPECIFIED: _ConsumeWait.ValueType  # 0
+    """Never sent."""
+    CONSUME_WAIT_MEMBERSHIP: _ConsumeWait.ValueType  # 1
+    """To be a member of the group."""
+    CONSUME_WAIT_ASSIGNMENT: _ConsumeWait.ValueType  # 2
+    """For partitions."""
+    CONSUME_WAIT_CREDITS: _ConsumeWait.ValueType  # 3
+    """For credits."""
+    CONSUME_WAIT_RELEASE: _ConsumeWait.ValueType  # 4
+    """For acknowledgements of the records of revoked partitions, or `released`; records of the others are sent meanwhile."""
+    CONSUME_WAIT_RECORDS: _ConsumeWait.ValueType  # 5
+    """For records: all that were readable have been sent."""
+
+class ConsumeWait(_ConsumeWait, metaclass=_ConsumeWaitEnumTypeWrapper):
+    """What a call waits for."""
+
+CONSUME_WAIT_UNSPECIFIED: ConsumeWait.ValueType  # 0
+"""Never sent."""
+CONSUME_WAIT_MEMBERSHIP: ConsumeWait.ValueType  # 1
+"""To be a member of the group."""
+CONSUME_WAIT_ASSIGNMENT: ConsumeWait.ValueType  # 2
+"""For partitions."""
+CONSUME_WAIT_CREDITS: ConsumeWait.ValueType  # 3
+"""For credits."""
+CONSUME_WAIT_RELEASE: ConsumeWait.ValueType  # 4
+"""For acknowledgements of the records of revoked partitions, or `released`; records of the others are sent meanwhile."""
+CONSUME_WAIT_RECORDS: ConsumeWait.ValueType  # 5
+"""For records: all that were readable have been sent."""
+Global___ConsumeWait: _TypeAlias = ConsumeWait  # noqa: Y015
+
 @_typing.final
 class Header(_message.Message):
     """A name and a value that travel with a record."""
@@ -959,6 +1019,8 @@ class ConsumeJoin(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     ON_CORRUPT_BATCH_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    ON_UNKNOWN_TOPIC_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """1 to 249 characters."""
     pattern: _builtins.str
@@ -993,6 +1055,10 @@ class ConsumeJoin(_message.Message):
     """Limit of a response, in bytes. Default 1 MiB; lowered to 3 MiB. A single record may exceed it."""
     on_corrupt_batch: Global___CorruptBatchPolicy.ValueType
     """Default: CORRUPT_BATCH_POLICY_FAIL, which ends the call. Skipped batches need no acknowledgement."""
+    heartbeat_interval_ms: _builtins.int
+    """Interval of `status` while nothing else is sent, in ms. Default 5,000; raised to 100."""
+    on_unknown_topic: Global___UnknownTopicPolicy.ValueType
+    """Default: UNKNOWN_TOPIC_POLICY_WAIT."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Topics by name. At most 10,000."""
@@ -1014,10 +1080,12 @@ class ConsumeJoin(_message.Message):
         client_id: _builtins.str = ...,
         response_bytes_max: _builtins.int = ...,
         on_corrupt_batch: Global___CorruptBatchPolicy.ValueType = ...,
+        heartbeat_interval_ms: _builtins.int = ...,
+        on_unknown_topic: Global___UnknownTopicPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "client_id", b"client_id", "group", b"group", "instance_id", b"instance_id", "isolation_level", b"isolation_level", "mode", b"mode", "offset_reset", b"offset_reset", "on_corrupt_batch", b"on_corrupt_batch", "pattern", b"pattern", "processing_timeout_ms", b"processing_timeout_ms", "rack", b"rack", "response_bytes_max", b"response_bytes_max", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "client_id", b"client_id", "group", b"group", "heartbeat_interval_ms", b"heartbeat_interval_ms", "instance_id", b"instance_id", "isolation_level", b"isolation_level", "mode", b"mode", "offset_reset", b"offset_reset", "on_corrupt_batch", b"on_corrupt_batch", "on_unknown_topic", b"on_unknown_topic", "pattern", b"pattern", "processing_timeout_ms", b"processing_timeout_ms", "rack", b"rack", "response_bytes_max", b"response_bytes_max", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1078,7 +1146,8 @@ class ConsumeRequest(_message.Message):
     @_builtins.property
     def released(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
         """Partitions that are being revoked, whose unacknowledged records the client will not acknowledge: the next member starts
-        with these records. Other partitions are ignored. At most 10,000.
+        with these records, or after offsets that the client has committed in transactions. Other partitions are ignored. At
+        most 10,000.
         """
 
     def __init__(
@@ -1152,8 +1221,52 @@ class ConsumeCommitted(_message.Message):
 Global___ConsumeCommitted: _TypeAlias = ConsumeCommitted  # noqa: Y015
 
 @_typing.final
+class ConsumeStatus(_message.Message):
+    """Sent at intervals while nothing else is: the call is served, and this is what it waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    UNKNOWN_TOPICS_FIELD_NUMBER: _builtins.int
+    UNRELEASED_FIELD_NUMBER: _builtins.int
+    waiting_for: Global___ConsumeWait.ValueType
+    """The first that applies, in the order of this enum but for RELEASE, which goes before ASSIGNMENT."""
+    reason: _builtins.str
+    """For people: why. The wording changes between releases."""
+    @_builtins.property
+    def unknown_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics of the join that do not exist. At most 100."""
+
+    @_builtins.property
+    def unreleased(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]:
+        """Revoked partitions that the client has not given up."""
+
+    def __init__(
+        self,
+        *,
+        waiting_for: Global___ConsumeWait.ValueType = ...,
+        reason: _builtins.str = ...,
+        unknown_topics: _abc.Iterable[_builtins.str] | None = ...,
+        unreleased: _abc.Iterable[_common_pb2.TopicPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "unknown_topics", b"unknown_topics", "unreleased", b"unreleased", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeStatus: _TypeAlias = ConsumeStatus  # noqa: Y015
+
+@_typing.final
 class ConsumeResponse(_message.Message):
-    """A change of the assignment, records, or a commit."""
+    """A change of the assignment, records, a commit, or a status.
+
+    A client that commits its offsets in transactions (TransactionOffsets) sends no acknowledgements, and grants credits as it
+    goes on. It answers `revoked` with `released` for the same partitions, after the transaction with their last offsets has
+    ended; until then no other member gets them. After `processing_timeout_ms` without, they are `lost`, and offsets that it
+    still sends with the earlier `member` are refused.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1162,6 +1275,7 @@ class ConsumeResponse(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assigned(self) -> Global___ConsumePartitions:
@@ -1188,6 +1302,10 @@ class ConsumeResponse(_message.Message):
         """The acknowledged records up to this offset are committed, and the commit is replicated."""
 
     @_builtins.property
+    def status(self) -> Global___ConsumeStatus:
+        """Nothing else was sent for `heartbeat_interval_ms`."""
+
+    @_builtins.property
     def member(self) -> _groups_pb2.GroupMember:
         """Member id and epoch of the client, for offsets that are committed in a transaction instead of by acknowledgements.
         Absent while it is not a member.
@@ -1201,13 +1319,14 @@ class ConsumeResponse(_message.Message):
         lost: Global___ConsumePartitions | None = ...,
         records: Global___PartitionRecords | None = ...,
         committed: Global___ConsumeCommitted | None = ...,
+        status: Global___ConsumeStatus | None = ...,
         member: _groups_pb2.GroupMember | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["assigned", "revoked", "lost", "records", "committed"]  # noqa: Y015
+    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["assigned", "revoked", "lost", "records", "committed", "status"]  # noqa: Y015
     _WhichOneofArgType_news: _TypeAlias = _typing.Literal["news", b"news"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_news) -> _WhichOneofReturnType_news | None: ...
 

@@ -100,6 +100,7 @@ class ConsumerMembership:
         self.owned: Assignment = {}
         self._generation = 0  # counts memberships
         self.error: StreamlogError | None = None  # why it is lost or failed
+        self.retried_error: StreamlogError | None = None  # the last one after which it tried again
         self._subscription = pb.GroupSubscription()
         self._leaving: asyncio.Future[None] | None = None
         self._owned_changed = False  # the next heartbeat reports it
@@ -256,6 +257,7 @@ class ConsumerMembership:
             self._turn(MembershipState.FAILED)
             self._on_change()
             return True
+        self.retried_error = error
         return self._coordinator.learn(error)
 
     def _left(self) -> None:

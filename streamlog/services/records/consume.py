@@ -4,11 +4,14 @@
     records       --> as many as there are credits
     revoked       --> nothing more is sent; given up once all sent records are acknowledged or released, or on timeout
     acknowledged  --> committed, one commit at a time, and confirmed by `committed`
+    nothing to send --> `status`, at intervals: what the call waits for (`consume_status`)
     stream ends   --> acknowledged records are committed, the member leaves
 
 Records that are only sent are never committed (`sent_records`). A client that commits offsets in transactions does not
-acknowledge: each response has the member id and epoch for these. A client that has records and sends nothing for its
-processing timeout loses its partitions, as does one that does not give them up in that time; it gets `lost`.
+acknowledge: each response has the member id and epoch for these, and it answers `revoked` by `released` when the
+transaction with its last offsets has ended. Until then the partition stays with it. A client that has records and sends
+nothing for its processing timeout loses its partitions, as does one that does not give them up in that time; it gets
+`lost`.
 
 When a node fails, so do its members: their clients join again at other nodes, and continue after the last commit.
 """
@@ -42,11 +45,13 @@ from streamlog.metrics import Traffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.records.decode import Fields
+from streamlog.services.records.consume_status import MemberStanding, check_topics, consume_status, unknown_topics
 from streamlog.services.records.sent_records import SentRecords
 from streamlog.services.records.subscribed_partition import STATUS_OVERHEAD, record_size
 
 _END_S: Final = 5.0
 """For the last commit and the leave, when the client has disconnected."""
+_NEW_TOPIC_S: Final = 0.5
 _HEARTBEAT_MS: Final = 3_000
 _FETCH_BYTES: Final = 4 << 20
 """Fetched ahead of the credits."""
@@ -68,9 +73,19 @@ class ConsumeHandler:
             return
         wanted = convert.join(first)
         up = convert.up(first, by_credit=wanted.by_credit, first=True)
-        stream = _Stream(wanted, responses, self._backoff, self._traffic)
+        if wanted.fail_unknown:
+            await self._check_topics(wanted.topics)
+        stream = _Stream(wanted, responses, self._backoff, self._traffic, self._view)
         member = ConsumeMember(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
         await stream.serve(member, up, requests)
+
+    async def _check_topics(self, topics: Sequence[str]) -> None:
+        """UnknownTopicOrPartitionError. This node may learn of a new topic a moment after its creator."""
+        try:
+            async with asyncio.timeout(_NEW_TOPIC_S):
+                await self._view.wait_until(lambda image: not unknown_topics(topics, image))
+        except TimeoutError:
+            check_topics(topics, self._view.image)
 
     def _epoch(self) -> int:
         broker = self._view.image.brokers.get(self._node_id)
@@ -162,6 +177,16 @@ class ConsumeMember:
         """None: not a member now."""
         return self._group.member_epoch
 
+    @property
+    def standing(self) -> MemberStanding:
+        membership = self._group.membership
+        is_member = membership.who() is not None
+        return MemberStanding(
+            is_member=is_member,
+            trouble=None if is_member else membership.retried_error,
+            assigned=len(membership.owned),
+        )
+
     def reader(self, partition: TopicPartition) -> PartitionReader | None:
         """None: not assigned now."""
         return self._reader.fetcher.readers.get(partition)
@@ -212,8 +237,11 @@ class _Stream:
         responses: Responses[pb.ConsumeResponse],
         backoff: Backoff,
         traffic: Traffic,
+        view: MetadataView,
     ) -> None:
         self._wanted = wanted
+        self._view = view
+        self._is_quiet = False  # nothing was sent since the last status
         self._responses = responses
         self._backoff = backoff
         self._traffic = traffic
@@ -236,7 +264,8 @@ class _Stream:
             member.start(self._wanted, listeners)
             self._take(up)
             async with asyncio.TaskGroup() as tasks:
-                others = [tasks.create_task(self._send_records()), tasks.create_task(self._keep_committing())]
+                work = (self._send_records(), self._keep_committing(), self._send_statuses())
+                others = [tasks.create_task(one) for one in work]
                 await self._receive(requests)
                 for task in others:
                     task.cancel()
@@ -278,10 +307,27 @@ class _Stream:
         if self._is_disconnected:
             return
         async with self._sending:
+            self._is_quiet = False
             if self._member.member_id is not None and self._member.member_epoch is not None:
                 response.member.member_id = self._member.member_id
                 response.member.member_epoch = self._member.member_epoch
             await self._responses.send(response)
+
+    async def _send_statuses(self) -> None:
+        """While nothing else is sent."""
+        while True:
+            self._is_quiet = True
+            await asyncio.sleep(self._wanted.heartbeat_interval_ms / 1000)
+            if self._is_quiet:
+                await self._send(pb.ConsumeResponse(status=self._status()))
+
+    def _status(self) -> pb.ConsumeStatus:
+        wanted = self._wanted
+        unknown = unknown_topics(wanted.topics, self._view.image)
+        held = [one for one in self._revoked if not self._is_done([one])]
+        return consume_status(
+            wanted.group, self._member.standing, unknown, wanted.pattern, held, credits_left=self._credits
+        )
 
     async def _send_records(self) -> None:
         while True:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from streamlog.api import calls
-from streamlog.api.pb import batches_pb2, common_pb2
+from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client import AsyncAdmin
-from streamlog.errors import CorruptBatchError, NetworkError, StreamlogError
+from streamlog.errors import CorruptBatchError, NetworkError, StreamlogError, UnknownTopicOrPartitionError
 from tests.client.groups.group_stage import GroupStage, perform
 from tests.storage.batches import batch, poison
 
@@ -30,6 +30,8 @@ class Client:
         self.news: list[str] = []
         self.committed: dict[int, int] = {}
         self.skipped: list[tuple[int, int]] = []
+        self.statuses: list[pb.ConsumeStatus] = []
+        self.member: groups_pb2.GroupMember | None = None
 
     async def join(self, credits: int = 0, **fields: Any) -> None:
         values = {"group": "g", "topics": ["t"], "offset_reset": pb.OFFSET_RESET_EARLIEST, **fields}
@@ -57,6 +59,11 @@ class Client:
             return None
         kind = response.WhichOneof("news")
         assert kind is not None
+        if response.HasField("member"):
+            self.member = response.member
+        if kind == "status":
+            self.statuses.append(response.status)
+            return kind
         match kind:
             case "assigned":
                 self.owned |= {one.partition for one in response.assigned.partitions}
@@ -80,10 +87,13 @@ class Client:
                 assert await self.next() is not None
 
     async def nothing_comes(self, for_s: float) -> None:
-        """The stream cannot be read any more then."""
+        """But statuses. The stream cannot be read any more then."""
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(for_s):
-                await self.next()
+            await asyncio.wait_for(self._next_but_statuses(), for_s)
+
+    async def _next_but_statuses(self) -> None:
+        while await self.next() == "status":
+            pass
 
 
 @asynccontextmanager
@@ -311,6 +321,144 @@ def test_with_members_of_the_client_library_in_one_group() -> None:
         await stage.shared(reader)
 
     run_story(story)
+
+
+async def status(client: Client, wait: pb.ConsumeWait.ValueType) -> pb.ConsumeStatus:
+    """The first from now on that waits for this."""
+    client.statuses.clear()
+    await client.until(lambda: any(one.waiting_for == wait for one in client.statuses))
+    return next(one for one in client.statuses if one.waiting_for == wait)
+
+
+def test_a_call_says_what_it_waits_for() -> None:
+    async def story(stage: GroupStage) -> None:
+        async with consuming(stage) as first, consuming(stage) as second, consuming(stage) as third:
+            await first.join(heartbeat_interval_ms=200)
+            assert "credits" in (await status(first, pb.CONSUME_WAIT_CREDITS)).reason
+            await first.send(credits=1000)
+            assert (await status(first, pb.CONSUME_WAIT_RECORDS)).reason == "no new records in 2 partitions"
+            await stage.write(10)
+            await first.until(lambda: len(first.got) == 20)
+            await second.join(heartbeat_interval_ms=200, credits=9)
+            await first.until(lambda: "revoked" in first.news)
+            (moved,) = {0, 1} - first.owned
+            held = await status(first, pb.CONSUME_WAIT_RELEASE)
+            assert [(one.topic, one.partition) for one in held.unreleased] == [("t", moved)]
+            assert "the other members of group 'g'" in (await status(second, pb.CONSUME_WAIT_ASSIGNMENT)).reason
+            await first.acknowledge_all()
+            await first.send(released=(moved,))
+            assert (await status(first, pb.CONSUME_WAIT_RECORDS)).reason == "no new records in 1 partitions"
+            await third.join(heartbeat_interval_ms=200, topics=["later", "never"], group="other")
+            waiting = await status(third, pb.CONSUME_WAIT_ASSIGNMENT)
+            assert list(waiting.unknown_topics) == ["later", "never"]
+            assert "do not exist (yet): later, never" in waiting.reason
+            await stage.create("later", 1)
+            await third.until(lambda: third.owned == {0})
+            assert list((await status(third, pb.CONSUME_WAIT_CREDITS)).unknown_topics) == ["never"]
+
+    run_story(story)
+
+
+def test_statuses_come_only_while_nothing_else_does() -> None:
+    async def story(stage: GroupStage) -> None:
+        async with consuming(stage) as client:
+            await client.join(credits=1_000_000, heartbeat_interval_ms=4_000)
+            await client.until(lambda: client.owned == {0, 1})
+            for _ in range(12):
+                await stage.write(1)
+                await client.until(lambda: len(client.got) == 2 * stage.written)
+                await asyncio.sleep(1)
+            assert client.statuses == []
+            await status(client, pb.CONSUME_WAIT_RECORDS)
+
+    run_story(story)
+
+
+def test_a_member_that_cannot_join_says_why() -> None:
+    async def story(stage: GroupStage) -> None:
+        async with consuming(stage, 1) as first, consuming(stage, 2) as second:
+            await first.join(instance_id="i")
+            await first.until(lambda: first.owned == {0, 1})
+            await second.join(instance_id="i", heartbeat_interval_ms=200)
+            joining = await status(second, pb.CONSUME_WAIT_MEMBERSHIP)
+            await second.until(lambda: "instance" in second.statuses[-1].reason)
+            assert joining.reason.startswith("joining group 'g'")
+
+    run_story(story, nodes=3)
+
+
+def test_an_unknown_topic_is_an_error_by_choice() -> None:
+    async def story(stage: GroupStage) -> None:
+        async with consuming(stage) as client:
+            await client.join(topics=["t", "nobody"], on_unknown_topic=pb.UNKNOWN_TOPIC_POLICY_FAIL)
+            with pytest.raises(UnknownTopicOrPartitionError) as refused:
+                await client.until(lambda: False)
+            assert (refused.value.details["topic"], refused.value.details["field"]) == ("nobody", "join.topics")
+        async with consuming(stage) as client:
+            await client.join(topics=["t"], on_unknown_topic=pb.UNKNOWN_TOPIC_POLICY_FAIL)
+            await client.until(lambda: client.owned == {0, 1})
+
+    run_story(story)
+
+
+async def commit_in_transaction(stage: GroupStage, member: groups_pb2.GroupMember, places: dict[int, int]) -> str:
+    """Offsets of the group by a transactional stream; the code of their refusal."""
+    channel = stage.ports.network.connect("n1:9092")
+    rows = [groups_pb2.OffsetToCommit(topic="t", partition=one, offset=at) for one, at in places.items()]
+    try:
+        async with calls.stream(channel, "streamlog.v1.Records/PublishStream", pb.PublishStreamResponse) as stream:
+            writer = pb.TransactionalWriter(transactional_id="x")
+            offsets = pb.TransactionOffsets(group="g", member=member, offsets=rows)
+            request = pb.PublishStreamRequest(transactional=writer, offsets=[offsets], end=pb.TRANSACTION_END_COMMIT)
+            await stream.send(request)
+            response = await stream.recv()
+            assert response is not None
+            return response.error.message
+    finally:
+        await channel.close()
+
+
+def test_a_transactional_member_keeps_revoked_partitions_until_it_releases_them() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage, 1) as first, consuming(stage, 2) as second:
+            await first.join(credits=1000)
+            await first.until(lambda: len(first.got) == 20)
+            await second.join(credits=1000, heartbeat_interval_ms=500)
+            await first.until(lambda: "revoked" in first.news)
+            (moved,) = {0, 1} - first.owned
+            await status(second, pb.CONSUME_WAIT_ASSIGNMENT)
+            await asyncio.sleep(10)
+            assert second.owned == set()
+            assert first.member is not None
+            assert await commit_in_transaction(stage, first.member, {moved: 10}) == ""
+            await status(second, pb.CONSUME_WAIT_ASSIGNMENT)
+            await first.send(released=(moved,))
+            await second.until(lambda: second.owned == {moved})
+            await stage.write(1)
+            await second.until(lambda: bool(second.got))
+            assert second.got == [(moved, 10)]
+
+    run_story(story, nodes=3)
+
+
+def test_a_transactional_member_that_does_not_release_is_fenced() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage, 1) as first, consuming(stage, 2) as second:
+            await first.join(credits=1000, processing_timeout_ms=5_000)
+            await first.until(lambda: len(first.got) == 20)
+            member = first.member
+            assert member is not None
+            await second.join(credits=1000)
+            await first.until(lambda: "lost" in first.news)
+            refusal = await commit_in_transaction(stage, member, {0: 10, 1: 10})
+            assert "ILLEGAL_GENERATION" in refusal or "UNKNOWN_MEMBER_ID" in refusal
+            await second.until(lambda: bool(second.got))
+            assert second.got[0][1] == 0  # nothing of it was committed
+        assert await stage.committed() == [None, None]
+
+    run_story(story, nodes=3)
 
 
 BAD: list[tuple[pb.ConsumeRequest, str, str]] = [

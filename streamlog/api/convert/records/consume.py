@@ -10,7 +10,7 @@ from msgspec import Struct
 from streamlog.api.convert import groups
 from streamlog.api.convert.admin.partitions import isolation_level
 from streamlog.api.convert.fields import amount, at_least, each, enum_value, inside, partition_id, text, topic_name
-from streamlog.api.convert.records.subscribe import skips_corrupt
+from streamlog.api.convert.records.subscribe import heartbeat_interval_ms, skips_corrupt
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import RESPONSE_BYTES
@@ -29,6 +29,11 @@ _RESETS: Final[Mapping[int, str]] = {
 }
 _BY_CREDIT: Final[Mapping[int, bool]] = {pb.CONSUME_MODE_EXPLICIT: False, pb.CONSUME_MODE_BY_CREDIT: True}
 
+_FAIL_UNKNOWN: Final[Mapping[int, bool]] = {
+    pb.UNKNOWN_TOPIC_POLICY_WAIT: False,
+    pb.UNKNOWN_TOPIC_POLICY_FAIL: True,
+}
+
 
 class ConsumeJoin(Struct, frozen=True, kw_only=True):
     group: str
@@ -44,6 +49,8 @@ class ConsumeJoin(Struct, frozen=True, kw_only=True):
     rack: str
     client_id: str
     response_bytes_max: int
+    heartbeat_interval_ms: int
+    fail_unknown: bool  # topics
     skip_corrupt: bool  # batches that cannot be decoded
 
 
@@ -89,6 +96,10 @@ def _join(wanted: pb.ConsumeJoin) -> ConsumeJoin:
             wanted.response_bytes_max, "response_bytes_max", default=RESPONSE_BYTES, high=RESPONSE_BYTES_MAX
         ),
         skip_corrupt=skips_corrupt(wanted.on_corrupt_batch),
+        heartbeat_interval_ms=heartbeat_interval_ms(wanted.heartbeat_interval_ms),
+        fail_unknown=enum_value(
+            wanted.on_unknown_topic, _FAIL_UNKNOWN, pb.UnknownTopicPolicy, "on_unknown_topic", default=False
+        ),
     )
 
 

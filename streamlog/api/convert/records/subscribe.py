@@ -84,18 +84,21 @@ def subscribe_query(message: pb.SubscribeRequest) -> SubscribeQuery:
     _check_distinct(subscriptions)
     receive = amount(message.receive_bytes_max, "receive_bytes_max", default=RECEIVE_BYTES, high=RECEIVE_BYTES_MAX)
     response = amount(message.response_bytes_max, "response_bytes_max", default=RESPONSE_BYTES, high=receive)
-    interval_ms = amount(
-        message.heartbeat_interval_ms, "heartbeat_interval_ms", default=HEARTBEAT_INTERVAL_MS, high=INT32_MAX
-    )
     return SubscribeQuery(
         subscriptions=subscriptions,
         isolation_level=isolation_level(message.isolation_level),
         offset_reset=enum_value(message.offset_reset, _RESETS, pb.OffsetReset, "offset_reset", OffsetResetPolicy.NONE),
         response_bytes_max=response,
         receive_bytes_max=receive,
-        heartbeat_interval_ms=max(interval_ms, HEARTBEAT_INTERVAL_MS_MIN),
+        heartbeat_interval_ms=heartbeat_interval_ms(message.heartbeat_interval_ms),
         skip_corrupt=skips_corrupt(message.on_corrupt_batch),
     )
+
+
+def heartbeat_interval_ms(given: int) -> int:
+    """InvalidRequestError."""
+    interval_ms = amount(given, "heartbeat_interval_ms", default=HEARTBEAT_INTERVAL_MS, high=INT32_MAX)
+    return max(interval_ms, HEARTBEAT_INTERVAL_MS_MIN)
 
 
 def skips_corrupt(policy: int) -> bool:
