@@ -21,6 +21,7 @@ from streamlog.groups.committing import DeleteGroup
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
+from streamlog.services.admin.visible_pages import Round, following_token, round_size, visible_rows
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
 from streamlog.services.common.gather import call_each
 from streamlog.services.common.paging import PAGE_BYTES, page_size
@@ -45,28 +46,37 @@ class GroupQueries:
     # -- lists
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
-        """The page token is the last name of the previous page."""
+        """The page token is the last name of the previous page, which its caller has seen (`visible_pages`)."""
         if len(request.page_token) > _TOKEN_LENGTH_MAX:
             raise InvalidRequestError(
                 "page_token is invalid: pass next_page_token of the previous response unchanged, or leave it empty",
                 field="page_token",
             )
         states, size = convert.states(request), page_size(request.page_size, default=GROUPS_PER_PAGE)
-        answers = [] if is_forwarded(call) else await self._lists_of_others(request, call)
-        listings = [*self._own_listings(), *(listing for answer in answers for listing in answer.groups)]
-        # Beyond the end of another node's page, its groups are unknown.
-        known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
-        wanted = [
-            listing
-            for listing in sorted(listings, key=lambda listing: listing.group)
-            if listing.group > request.page_token
-            and (known_end is None or listing.group <= known_end)
-            and (not states or listing.state in states)
-            and (call.info.guard is None or call.info.guard.may_list("GROUP", listing.group))
-        ]
-        response = _page(wanted, size)
-        response.next_page_token = response.next_page_token or known_end or ""
-        response.errors.extend(error for answer in answers for error in answer.errors)
+        guard, errors = call.info.guard, dict[int, pb.NodeError]()
+
+        async def list_behind(start: str) -> Round[pb.GroupListing]:
+            wanted = pb.ListGroupsRequest(states=request.states, page_token=start, page_size=round_size(size, guard))
+            answers = [] if is_forwarded(call) else await self._lists_of_others(wanted, call)
+            errors.update({error.node_id: error for answer in answers for error in answer.errors})
+            listings = [*self._own_listings(), *(listing for answer in answers for listing in answer.groups)]
+            # Beyond the end of another node's page, its groups are unknown.
+            known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
+            rows = [
+                listing
+                for listing in sorted(listings, key=lambda listing: listing.group)
+                if listing.group > start
+                and (known_end is None or listing.group <= known_end)
+                and (not states or listing.state in states)
+                and (guard is None or guard.may_list("GROUP", listing.group))
+            ]
+            return Round(rows=rows, known_end=known_end)
+
+        found = await visible_rows(list_behind, request.page_token, size, is_guarded=guard is not None)
+        response = pb.ListGroupsResponse(groups=_page(found.rows, size), errors=errors.values())
+        response.next_page_token = following_token(
+            found, len(response.groups), lambda listing: listing.group, is_guarded=guard is not None
+        )
         return response
 
     async def _lists_of_others(self, request: pb.ListGroupsRequest, call: Call) -> list[pb.ListGroupsResponse]:
@@ -159,12 +169,10 @@ class GroupQueries:
         return await self._peers.call(coordinator, _METHOD + method, request, response_type, timeout_of(call))
 
 
-def _page(listings: list[pb.GroupListing], size: int) -> pb.ListGroupsResponse:
-    response, used = pb.ListGroupsResponse(), 0
-    for listing in listings:
+def _page(listings: list[pb.GroupListing], size: int) -> list[pb.GroupListing]:
+    used = 0
+    for index, listing in enumerate(listings[:size]):
         used += len(listing.group.encode()) + _LISTING_BYTES
-        if len(response.groups) == size or (used > PAGE_BYTES and response.groups):
-            response.next_page_token = response.groups[-1].group
-            break
-        response.groups.append(listing)
-    return response
+        if used > PAGE_BYTES and index:
+            return listings[:index]
+    return listings[:size]

@@ -28,6 +28,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock
 from streamlog.records import EndTransactionMarker
+from streamlog.services.admin.visible_pages import Round, following_token, round_size, visible_rows
 from streamlog.services.batches.partition_leader import within
 from streamlog.services.common.collaborators import Partitions
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
@@ -74,10 +75,46 @@ class TransactionQueries:
     # -- lists
 
     async def list_transactions(self, request: pb.ListTransactionsRequest, call: Call) -> pb.ListTransactionsResponse:
-        """The page token is the last id of the previous page."""
+        """The page token is the last id of the previous page, which its caller has seen (`visible_pages`)."""
         states, size = convert.states(request), page_size(request.page_size, default=IDS_PER_PAGE)
         producer_ids = frozenset(request.producer_ids)
 
+        guard, errors = call.info.guard, dict[int, pb.NodeError]()
+
+        async def list_behind(start: str) -> Round[pb.TransactionListing]:
+            sent = pb.ListTransactionsRequest(
+                states=request.states,
+                producer_ids=request.producer_ids,
+                page_token=start,
+                page_size=round_size(size, guard),
+            )
+            answers = [] if is_forwarded(call) else await self._lists_of_others(sent, call)
+            errors.update({error.node_id: error for answer in answers for error in answer.errors})
+            own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
+            listings = [*own, *(row for answer in answers for row in answer.transactions)]
+            # Beyond the end of another node's page, its ids are unknown.
+            known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
+            rows = [
+                row
+                for row in sorted(listings, key=lambda row: row.transactional_id)
+                if row.transactional_id > start
+                and (known_end is None or row.transactional_id <= known_end)
+                and (not states or row.state in states)
+                and (not producer_ids or row.producer_id in producer_ids)
+                and (guard is None or guard.may_list("TRANSACTIONAL_ID", row.transactional_id))
+            ]
+            return Round(rows=rows, known_end=known_end)
+
+        found = await visible_rows(list_behind, request.page_token, size, is_guarded=guard is not None)
+        response = pb.ListTransactionsResponse(transactions=found.rows[:size], errors=errors.values())
+        response.next_page_token = following_token(
+            found, len(response.transactions), lambda row: row.transactional_id, is_guarded=guard is not None
+        )
+        return response
+
+    async def _lists_of_others(
+        self, request: pb.ListTransactionsRequest, call: Call
+    ) -> list[pb.ListTransactionsResponse]:
         async def ask(other: BrokerId) -> pb.ListTransactionsResponse:
             try:
                 return await self._peers.call(
@@ -86,24 +123,7 @@ class TransactionQueries:
             except StreamlogError as error:
                 return pb.ListTransactionsResponse(errors=[pb.NodeError(node_id=other, error=to_message(error))])
 
-        answers = [] if is_forwarded(call) else await call_each(self._others(), ask, at_once=_AT_ONCE)
-        own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
-        rows = [*own, *(row for answer in answers for row in answer.transactions)]
-        # Beyond the end of another node's page, its ids are unknown.
-        known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
-        wanted = [
-            row
-            for row in sorted(rows, key=lambda row: row.transactional_id)
-            if row.transactional_id > request.page_token
-            and (known_end is None or row.transactional_id <= known_end)
-            and (not states or row.state in states)
-            and (not producer_ids or row.producer_id in producer_ids)
-            and (call.info.guard is None or call.info.guard.may_list("TRANSACTIONAL_ID", row.transactional_id))
-        ]
-        response = pb.ListTransactionsResponse(transactions=wanted[:size])
-        response.next_page_token = wanted[size - 1].transactional_id if len(wanted) > size else known_end or ""
-        response.errors.extend(error for answer in answers for error in answer.errors)
-        return response
+        return await call_each(self._others(), ask, at_once=_AT_ONCE)
 
     def _others(self) -> list[BrokerId]:
         brokers = self._view.image.brokers.values()
