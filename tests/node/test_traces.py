@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from opentelemetry import trace
 from streamlog.api.pb import batches_pb2, records_pb2
 from streamlog.client import AsyncAdmin, AsyncProducer
 from streamlog.client.admin.values import NewTopic
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, PartitionId
 from streamlog.node import Node
 from streamlog.ports import Channel, Ports, SpanKind
 from streamlog.ports.tracing import LINKS_MAX
@@ -90,7 +91,7 @@ def tell(story: Story, *, ratio: float = 0.0, traced: bool = True, **settings: s
             await nodes.until(lambda: all(leader_of(node.view, "t") > 0 for node in nodes.alive()))
             leader = leader_of(nodes.node(1).view, "t")
             await until_done(partial(calls.produce, f"n{leader}:9092", "t", 0, b"first"))
-            await nodes.until(lambda: len(nodes.node(1).view.image.require_topic("t").partitions[0].isr) == 3)
+            await nodes.until(lambda: len(isr(nodes.node(1))) == 3)
             await calls.close()
             store.spans.clear()
             await story(Traced(nodes, store, ports, leader))
@@ -99,6 +100,10 @@ def tell(story: Story, *, ratio: float = 0.0, traced: bool = True, **settings: s
 
     run_story(told)
     return stores[0]
+
+
+def isr(node: Node) -> tuple[BrokerId, ...]:
+    return node.view.image.require_topic("t").partitions[PartitionId(0)].isr
 
 
 def ended(store: SpanStore) -> bool:
@@ -289,3 +294,35 @@ def test_unary_calls_of_a_traced_client_carry_the_current_context_and_background
         assert {span.trace for span in stage.store.spans} == {stage.store.only(REQUEST).trace}
 
     tell(story)
+
+
+def test_every_span_ends_whatever_happens_to_followers_and_leaders() -> None:
+    """A follower that is cut off and comes back, and a leader that stops, below a producer that goes on."""
+
+    async def story(stage: Traced) -> None:
+        nodes, leader = stage.nodes, int(stage.leader)
+        fabric, follower = nodes.world.fabric, int(stage.leader) % 3 + 1
+        async with AsyncProducer(bootstrap_servers=SERVERS, ports=stage.ports, retry_backoff_ms=20) as producer:
+
+            async def send(count: int) -> None:
+                for number in range(count):
+                    await producer.send("t", b"%d" % number)
+
+            await send(10)
+            for one, other in ((leader, follower), (follower, leader)):
+                fabric.block(f"n{one}", f"n{other}")
+            await send(5)
+            await nodes.until(lambda: len(isr(nodes.node(leader))) == 2)
+            fabric.heal()
+            await nodes.until(lambda: len(isr(nodes.node(leader))) == 3)
+            await send(5)
+            stopping = asyncio.ensure_future(nodes.stopped(leader))
+            await send(20)
+            await stopping
+        await nodes.until(lambda: ended(stage.store))
+        leaders = {span.node for span in stage.store.named("replicate t")}
+        assert len(leaders) == 2
+        assert len(stage.store.named("append t")) >= 80  # of 40 batches, at the leader and at one follower at least
+        assert all(len(span.events) >= 1 for span in stage.store.named("replicate t") if not span.error)
+
+    tell(story, ratio=1.0)
