@@ -11,7 +11,8 @@ nodes       how a node and a client of this cluster are started on a simulated h
 simulation  a run's phases, from the first start to the last look
 run         one seed, and its report; `python -m tests.cluster` runs one, or many
 campaign    many seeds in pieces, with a log
-special/    faults that need the formats of a node, or of which a plan bears few: damage, lost disks, hostile peers
+special/    faults that need the formats of a node, or of which a plan bears few: damage, lost disks, hostile peers;
+            and planted defects that plans with faults at given moments (scripted/fault_plans) must find
 story       one run, for a reader
 mutants     defects that are planted, and must be found
 

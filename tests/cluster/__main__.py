@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Final
 
 from streamlog.sim.faults import Fault
 from streamlog.sim.shrink import shrink
@@ -23,8 +24,12 @@ from tests.cluster.campaigns.campaign import run_campaign, summary
 from tests.support.pieces import in_processes
 
 from . import mutants, story
-from .plan import make_plan
+from .plan import Plan, make_plan
 from .run import Report, simulate, with_faults
+from .special import special_mutants
+
+MUTANTS: Final = {**mutants.MUTANTS, **special_mutants.MUTANTS}
+"""With `--mutant`, the seeds are those of the mutant's plan."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="M", help="the first of --seeds")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes for --seeds")
     parser.add_argument("--log", type=Path, metavar="FILE", help="of --seeds: skip those in it, add what is run")
-    parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), help="plant this defect")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="plant this defect")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _run_with_story(options.seed, options.mutant)
@@ -51,13 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def planted(mutant: str | None) -> AbstractContextManager[object]:
-    return nullcontext() if mutant is None else mutants.MUTANTS[mutant].plant()
+    return nullcontext() if mutant is None else MUTANTS[mutant].plant()
+
+
+def plan_of(seed: int, mutant: str | None) -> Plan:
+    return make_plan(seed) if mutant is None else MUTANTS[mutant].plan(seed)
 
 
 def _run_with_story(seed: int, mutant: str | None) -> int:
     with planted(mutant):
-        report = simulate(seed, with_story=True)
-    for line in story.lines(make_plan(seed), report):
+        report = simulate(seed, plan_of(seed, mutant), with_story=True)
+    for line in story.lines(plan_of(seed, mutant), report):
         print(line)
     return 0 if report.ok else 1
 
@@ -66,7 +75,7 @@ def _one(work: tuple[int, str | None]) -> tuple[int, list[str], Counter[str], fl
     seed, mutant = work
     begin = time.process_time()
     with planted(mutant):
-        report = simulate(seed)
+        report = simulate(seed, plan_of(seed, mutant))
     cpu_s = time.process_time() - begin
     return seed, [str(violation) for violation in report.violations], report.stats, report.virtual_s, cpu_s
 
@@ -89,9 +98,9 @@ def _run_many(seeds: Sequence[int], jobs: int, mutant: str | None) -> int:
 
 
 def _shrink(seed: int, mutant: str | None) -> int:
-    plan = make_plan(seed)
+    plan = plan_of(seed, mutant)
     with planted(mutant):
-        broken = simulate(seed).broken
+        broken = simulate(seed, plan).broken
         if not broken:
             print(f"seed {seed} breaks nothing")
             return 1

@@ -30,13 +30,15 @@ from streamlog.storage.log.durability import Durability, SyncTicket
 from streamlog.storage.log.group_commit import GroupCommit
 from streamlog.storage.segments.segment import Segment
 
-from .run import Report
+from .plan import Plan, make_plan
+from .run import Report, simulate
 
 Plant = Callable[[], AbstractContextManager[object]]
 
 
 class Mutant(Struct, frozen=True, kw_only=True):
     plant: Plant
+    plan: Callable[[int], Plan] = make_plan  # of a seed, where faults at given moments are needed
     seeds: int = 0  # within so many it must be found; most are within half of them
     first: int = 0  # the seed at which the search begins: one that has found it, as long as nothing shifts it
     long: bool = False  # that takes too long for `make test`
@@ -49,6 +51,10 @@ class Mutant(Struct, frozen=True, kw_only=True):
             if not report.ok:
                 return True
         return False
+
+    def simulate(self, seed: int) -> Report:
+        """Without the defect."""
+        return simulate(seed, self.plan(seed))
 
 
 def _patched(owner: type, name: str, method: object) -> AbstractContextManager[object]:

@@ -88,6 +88,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     moves: bool  # and one moves replicas
     votes: bool  # and one changes the voters of the quorum
     faults: tuple[Fault, ...]
+    untouched: tuple[str, ...] = ()  # nodes that keep their sessions, whatever these faults do to others
 
     @property
     def compacted(self) -> frozenset[str]:

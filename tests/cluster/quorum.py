@@ -110,6 +110,10 @@ class Quorum:
         machine = None if host.process is None else self._machines.get(host.process)
         return None if machine is None else machine.image
 
+    def has_one_image(self, hosts: Iterator[Host]) -> bool:
+        """No node lags behind another one."""
+        return len({None if (image := self.image(host)) is None else image.index for host in hosts}) <= 1
+
     def compare_images(self, hosts: Iterator[Host]) -> None:
         """Equal index, equal bytes."""
         seen: dict[RaftIndex, tuple[str, list[bytes]]] = {}

@@ -61,6 +61,8 @@ SILENCE_S: Final = 0.3
 QUIET_S: Final = 10.0
 """Within so long all replicas are equal once no client writes."""
 READ_S: Final = 10.0
+LAST: Final = "last"
+"""The reader that reads everything when all is quiet."""
 
 
 class Simulation:
@@ -118,6 +120,8 @@ class Simulation:
         self._digest = zlib.crc32(f"{self.loop.now} {text}".encode(), self._digest)
         self.note(text)
         self.quorum.on_event(host, event, fields)
+        if event == "fenced" and host.name in self.plan.untouched:
+            self.watch.wrong("I19", f"{host.process} is fenced at t={self.loop.now:.3f}, and no fault concerns it")
 
     def note(self, text: str) -> None:
         if self._with_story:
@@ -167,9 +171,10 @@ class Simulation:
         await self.crew.end()
         await self._calm()
         if is_damaged(self.plan.faults):
+            await self._read_all("before the repair")  # what no reader has met yet is served right, or repaired
             await self.special.repair(self.crew)
         await self._quiet()
-        await self._last_reader()
+        await self._read_all(LAST)
         await self._until(END_S)
         self._look_at_the_end()
         self.special.check_visits()
@@ -233,6 +238,8 @@ class Simulation:
             await self._pause(0.1)
 
     def _is_quiet(self) -> bool:
+        if not self.quorum.has_one_image(self.living()):
+            return False
         wanted = {
             target.partition: self.plan.topic(target.partition.topic).replication_factor for target in self.crew.targets
         }
@@ -246,9 +253,10 @@ class Simulation:
             for partition, found in ends.items()
         )
 
-    async def _last_reader(self) -> None:
+    async def _read_all(self, reader: str) -> None:
+        """I7: from the beginning of each partition to its end."""
         host, crew = CLIENTS[1], self.crew
-        consumer = crew.plain_consumer("last", host, [target.partition for target in crew.targets])
+        consumer = crew.plain_consumer(reader, host, [target.partition for target in crew.targets])
         ends = {
             log.partition: high_watermark
             for node in self.living()
@@ -261,7 +269,7 @@ class Simulation:
             async with asyncio.timeout(READ_S):
                 await crew.on(host, consumer.read_until(ends.items()))
         except TimeoutError:
-            self.watch.wrong("I7", f"the last reader has come to {consumer.positions}, the ends are {ends}")
+            self.watch.wrong("I7", f"reader {reader!r} has come to {consumer.positions}, the ends are {ends}")
         await crew.on(host, consumer.close())
 
     # The end.
@@ -280,6 +288,9 @@ class Simulation:
     def _look_at_the_end(self) -> None:
         self.quorum.check_now()
         self.quorum.compare_images(self.living())
+        if not self.quorum.has_one_image(self.living()):
+            indexes = {host.name: image.index for host in self.living() if (image := self.quorum.image(host))}
+            self.watch.wrong("metadata", f"in a calm cluster nodes lag behind others: {indexes}")
         leader = self.quorum.leader()
         for host in self.living():
             named = _controller_named_by(host)
@@ -300,7 +311,7 @@ class Simulation:
         evidence = Evidence(
             history=self.history,
             replicas=replicas,
-            final_readers=frozenset({"last"}),
+            final_readers=frozenset({LAST}),
             compacted=self.plan.compacted,
         )
         self.watch.violations += violations(evidence)

@@ -10,6 +10,7 @@ import pytest
 from .groups import group_mutants
 from .mutants import MUTANTS
 from .run import simulate
+from .special import special_mutants
 from .transactions import transaction_mutants
 
 QUICK = [name for name, mutant in MUTANTS.items() if mutant.seeds and not mutant.long]
@@ -19,6 +20,14 @@ LONG = [name for name, mutant in MUTANTS.items() if mutant.long]
 @pytest.mark.parametrize("name", QUICK)
 def test_random_search_finds(name: str) -> None:
     assert MUTANTS[name].is_found_by(simulate)
+
+
+@pytest.mark.parametrize("name", special_mutants.MUTANTS)
+def test_faults_at_given_moments_find(name: str) -> None:
+    """And it is the defect that is found: without it the first of these seeds passes."""
+    mutant = special_mutants.MUTANTS[name]
+    assert mutant.simulate(mutant.first).violations == []
+    assert mutant.is_found_by(mutant.simulate)
 
 
 @pytest.mark.rounds
@@ -32,7 +41,9 @@ def test_each_is_found_or_said_to_be_masked() -> None:
         assert bool(mutant.seeds) != bool(mutant.masked), name
 
 
-@pytest.mark.parametrize("mutants", [MUTANTS, group_mutants.MUTANTS, transaction_mutants.MUTANTS])
+@pytest.mark.parametrize(
+    "mutants", [MUTANTS, special_mutants.MUTANTS, group_mutants.MUTANTS, transaction_mutants.MUTANTS]
+)
 def test_each_can_be_planted(mutants: Mapping[str, Any]) -> None:
     """What it replaces exists under that name; otherwise it would be found for the wrong reason."""
     for mutant in mutants.values():

@@ -1,0 +1,121 @@
+"""Plans with faults at given moments: damage, lost disks, hostile peers, changes of voters, skewed clocks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from streamlog.sim.faults import Fault, FaultKind, Hardware
+
+from ..plan import LEADER, Load, Plan
+from .scripts import BUSY, plain_plan
+
+FIVE: Final = ("n1", "n2", "n3", "n4", "n5")
+SEVEN: Final = (*FIVE, "n6", "n7")
+AN_HOUR_AHEAD: Final = 4.6
+"""Of a CLOCK_JUMP: (lasts - 1) * 1000 s."""
+SLOW_LOAD: Final = Load(
+    producers=1,
+    sends_per_s=4.0,
+    burst_chance=0.0,
+    value_bytes_max=100,
+    consumers=1,
+    producer={"linger.ms": "0"},
+    consumer={},
+)
+"""The last batches that a follower names reach back over several segments."""
+
+
+def closing(plan: Plan) -> Plan:
+    """Segments are closed each second."""
+    topics = tuple(replace(topic, configs={**topic.configs, "segment.ms": "1000"}) for topic in plan.topics)
+    return replace(plan, topics=topics)
+
+
+def with_nodes(plan: Plan, nodes: tuple[str, ...]) -> Plan:
+    return replace(plan, nodes=nodes, hardware=Hardware.healthy(nodes))
+
+
+def damage_plan(seed: int, kind: FaultKind, target: str) -> Plan:
+    faults = [Fault(at, kind, target, "n1", 1.0) for at in (8.0, 11.0, 14.0)]
+    return closing(plain_plan(seed, *faults))
+
+
+def served_damage_plan(seed: int) -> Plan:
+    return damage_plan(seed, FaultKind.DAMAGE, LEADER)
+
+
+def tail_damage_plan(seed: int) -> Plan:
+    """One node's logs are damaged again and again while it is down."""
+    faults = [Fault(6.0 + 1.5 * time, FaultKind.CRASH_THEN_DAMAGE, "n2", "n1", 0.5) for time in range(7)]
+    return plain_plan(seed, *faults)
+
+
+def damaged_leader_plan(seed: int) -> Plan:
+    """Nobody has read the leader's damage when both followers come back and are compared with it."""
+    faults = [
+        Fault(8.0, FaultKind.DAMAGE, LEADER, "n1"),
+        Fault(8.1, FaultKind.CRASH, "n2", "n1", 1.0),
+        Fault(8.1, FaultKind.CRASH, "n3", "n1", 1.0),
+    ]
+    return replace(closing(plain_plan(seed, *faults)), load=SLOW_LOAD)
+
+
+def torn_plan(seed: int) -> Plan:
+    """All nodes are killed at once, and the log of one of them is damaged: it seems to have a torn tail. That one is
+    back first.
+    """
+    faults = [
+        Fault(8.0, FaultKind.CRASH_THEN_DAMAGE, "n2", "n1", 0.5),
+        Fault(8.0, FaultKind.CRASH, "n1", "n2", 0.5),
+        Fault(8.0, FaultKind.CRASH, "n3", "n2", 3.0),
+    ]
+    plan = plain_plan(seed, *faults)
+    slow = replace(plan.hardware, disk_slow={"n1": 100.0, "n2": 1.0, "n3": 1.0})
+    return replace(plan, hardware=slow)
+
+
+def wiped_plan(seed: int) -> Plan:
+    """A voter's disk is lost, and another one is killed once the vote has been restored."""
+    wiped = Fault(7.0, FaultKind.POWER_WIPE, "n2", "n1", 0.5)
+    return plain_plan(seed, wiped, Fault(13.0, FaultKind.CRASH, "n3", "n1", 3.0))
+
+
+def stale_voter_plan(seed: int) -> Plan:
+    """Voter 1 is stale and voter 2 has lost its disk while voter 3, which has everything, is down."""
+    faults = [
+        Fault(5.0, FaultKind.CRASH, "n1", "n2", 5.1),
+        Fault(10.0, FaultKind.POWER_WIPE, "n2", "n1", 0.1),
+        Fault(10.0, FaultKind.CRASH, "n3", "n1", 3.0),
+    ]
+    return replace(plain_plan(seed, *faults), tunes=True)
+
+
+def hostile_plan(seed: int) -> Plan:
+    nodes = ("n1", "n2", "n3")
+    faults = [
+        Fault(5.0 + place * 0.4, FaultKind.HOSTILE, nodes[place % 3], nodes[(place + 1) % 3]) for place in range(24)
+    ]
+    return plain_plan(seed, *faults)
+
+
+def voters_plan(seed: int) -> Plan:
+    """One observer may become a voter, another one stays an observer."""
+    killed = Fault(9.0, FaultKind.CRASH, LEADER, "n1", 2.0)
+    return replace(with_nodes(plain_plan(seed, killed), FIVE), votes=True)
+
+
+def silent_source_plan(seed: int) -> Plan:
+    """A voter is cut off from the others for longer than a session, and not from its observers."""
+    cuts = [Fault(4.0, FaultKind.CUT, "n1", other, 13.0) for other in ("n2", "n3")]
+    return replace(with_nodes(plain_plan(seed, *cuts), SEVEN), tunes=True, untouched=SEVEN[3:])
+
+
+def skewed_plan(seed: int, target: str = LEADER, jump: float = AN_HOUR_AHEAD) -> Plan:
+    """Half an hour of retention, looked at twice a second; the clock jumps while records are seconds old."""
+    plan = plain_plan(seed, Fault(7.0, FaultKind.CLOCK_JUMP, target, "n1", jump))
+    topic = plan.topics[0]
+    configs = {**topic.configs, "retention.ms": "1800000", "segment.ms": "1500"}
+    settings = {**plan.settings, "log.retention.check.interval.ms": "500"}
+    return replace(plan, topics=(replace(topic, configs=configs),), settings=settings, load=BUSY)
