@@ -88,8 +88,9 @@ interop: $(STAMP)  ## exchange files and records with a real Kafka (Java 17 and 
 proto: $(STAMP)  ## generate the code for proto/ into the packages that use it
 	$(BIN)/python tools/generate_proto.py
 
-docs: $(STAMP)  ## write docs/configuration.md from the tables of settings
+docs: $(STAMP)  ## write docs/configuration.md from the tables of settings, the reasons in docs/clients.md from the errors
 	$(BIN)/python tools/generate_config_docs.py
+	$(BIN)/python tools/generate_client_docs.py
 
 dashboards: $(STAMP)  ## write deploy/grafana/*.json
 	$(BIN)/python -m tools.generate_dashboards
