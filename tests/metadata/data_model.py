@@ -4,6 +4,7 @@ Replicas copy the log of the leader that the image names; what every member of t
 committed. Nodes die with the controller unaware, come back cleanly or not, lose disks. Whoever leads must have what
 was committed. In one world a stop keeps everything (SEMANTICS 5: acknowledged means synced); in the other an unclean
 stop loses the end of a log (Kafka's flush policy), and then only a leader that was in sync or eligible is trusted.
+With `damages`, an unclean stop of one node may cut its logs, which it notices when it opens them.
 """
 
 from __future__ import annotations
@@ -47,12 +48,15 @@ class Replicas(Struct):
     epoch_start: int = 0  # where the leader's log ended when it was elected
     leader_epoch: int = -1
     epochs: dict[int, int] = field(default_factory=dict)  # of each record
+    incomplete: set[int] = field(default_factory=set)  # nodes whose log was cut, until they are in sync
 
 
 class DataModel:
-    def __init__(self, seed: int, *, synced: bool) -> None:
+    def __init__(self, seed: int, *, synced: bool, damages: bool = False) -> None:
         self.random = random.Random(seed)
         self.synced = synced
+        self.damage = random.Random(f"{seed}/damage") if damages else None
+        self.victim = 1 + seed % len(NODES)  # the node that is damaged
         self.rig = Rig(settings=ControllerSettings(drain_partitions_max=1))
         self.alive = dict.fromkeys(NODES, True)
         self.clean = dict.fromkeys(NODES, False)
@@ -81,6 +85,16 @@ class DataModel:
             for replicas in self.replicas.values():
                 log = replicas.logs[node]
                 del log[self.random.randint(0, len(log)) :]
+        if self.damage is not None and node == self.victim:
+            self.cut(node, self.damage)
+
+    def cut(self, node: int, rng: random.Random) -> None:
+        for replicas in self.replicas.values():
+            log = replicas.logs[node]
+            if log and rng.random() < 0.5:
+                del log[rng.randint(0, len(log) - 1) :]
+                replicas.incomplete.add(node)
+                self.count("cut")
 
     def stop(self, node: int) -> None:
         if self.alive[node] and self.rig.broker(node).active:
@@ -207,6 +221,7 @@ class DataModel:
                     len(replicas.logs[node]),
                     broker_epoch=self.rig.epoch(node),
                     durable=self.synced,
+                    incomplete=node in replicas.incomplete,
                 )
                 for node in nodes
                 if self.alive[node]
@@ -226,13 +241,15 @@ class DataModel:
         for key, partition in after.partitions():
             replicas = self.replicas.setdefault(key, Replicas())
             old = self.old_state(before, key)
+            was_cut = partition.leader in replicas.incomplete
+            replicas.incomplete.difference_update(b for b in partition.isr if old is not None and b not in old.isr)
             if old is None or partition.leader_epoch == old.leader_epoch or partition.leader == NO_BROKER:
                 continue
             if partition.leader in (*old.isr, *old.elr):
                 self.count("by ELR" if partition.leader in old.elr else "by ISR")
-            elif partition.leader == old.last_leader and self.synced:
+            elif partition.leader == old.last_leader and self.synced and not was_cut:
                 self.count("last leader")
-            elif self.synced and any(self.alive[b] for b in old.last_known_elr):
+            elif self.synced and not was_cut and any(self.alive[b] for b in old.last_known_elr):
                 self.count("last known")
             else:
                 self.count("unclean")

@@ -257,7 +257,14 @@ class Rig:
 
 
 def replica_state(
-    node: int, epoch: int, end: int, *, broker_epoch: int = 1, durable: bool = True, damaged: bool = False
+    node: int,
+    epoch: int,
+    end: int,
+    *,
+    broker_epoch: int = 1,
+    durable: bool = True,
+    damaged: bool = False,
+    incomplete: bool = False,
 ) -> ReplicaState:
     return ReplicaState(
         broker_id=BrokerId(node),
@@ -265,8 +272,9 @@ def replica_state(
         log_start=Offset(0),
         log_end=Offset(end),
         last_epoch=LeaderEpoch(epoch),
-        durable=durable,
+        durable=durable and not incomplete,
         damaged=damaged,
+        incomplete=incomplete,
     )
 
 

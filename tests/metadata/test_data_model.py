@@ -23,10 +23,10 @@ SEEDS = 25
 STEPS = 250
 
 
-def run(synced: bool, seeds: range) -> Counter[str]:
+def run(synced: bool, seeds: range, *, damages: bool = False) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
-        model = DataModel(seed, synced=synced)
+        model = DataModel(seed, synced=synced, damages=damages)
         model.run(STEPS)
         counts.update(model.counts)
     return counts
@@ -36,6 +36,12 @@ def test_what_was_committed_is_at_the_leader() -> None:
     """With synced acknowledgements, whatever was killed, however often."""
     counts = run(True, range(SEEDS))
     assert all(counts[what] for what in ("committed", "by ISR", "by ELR", "last leader", "last known")), counts
+
+
+def test_with_logs_that_are_cut_by_damage() -> None:
+    """A replica that is known to have everything has lost its end: a longer log leads, if there is one."""
+    counts = run(True, range(SEEDS), damages=True)
+    assert all(counts[what] for what in ("committed", "cut", "by ISR", "last leader", "last known", "unclean")), counts
 
 
 def test_with_an_end_lost_at_each_unclean_stop() -> None:
@@ -79,6 +85,11 @@ def take_the_first_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "chosen", chosen)
 
 
+def lead_again_after_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last leader leads at once, though its log was cut."""
+    monkeypatch.setattr(election, "_may_lead_again", lambda partition, rules, occasion: True)
+
+
 def keep_eligible_below_a_lower_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configs, "_eligibility_lost", lambda records, image, context: iter(()))
 
@@ -119,3 +130,10 @@ def test_planted_bugs_are_found(
     monkeypatch.setattr(rig, "check_image", lambda image, settings: None)  # by what it does to the data alone
     with pytest.raises(AssertionError, match="lacks data"):
         run(synced, range(60))
+
+
+def test_a_last_leader_that_was_cut_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    lead_again_after_a_cut(monkeypatch)
+    monkeypatch.setattr(rig, "check_image", lambda image, settings: None)
+    with pytest.raises(AssertionError, match="lacks data"):
+        run(True, range(200), damages=True)

@@ -41,7 +41,11 @@ def to_response(broker_epoch: BrokerEpoch, states: Mapping[PartitionKey, Replica
     response = pb.DescribeReplicasResponse(broker_epoch=broker_epoch)
     for (topic, partition), state in states.items():
         row = response.replicas.add(
-            log_start=state.log_start, log_end=state.log_end, durable=state.durable, damaged=state.damaged
+            log_start=state.log_start,
+            log_end=state.log_end,
+            durable=state.durable,
+            damaged=state.damaged,
+            incomplete=state.incomplete,
         )
         row.partition.topic_id, row.partition.partition = topic, partition
         if state.last_epoch != NO_EPOCH:
@@ -78,6 +82,7 @@ def _state(broker_id: BrokerId, broker_epoch: BrokerEpoch, row: pb.ReplicaState)
         epochs=epochs,
         durable=row.durable,
         damaged=row.damaged,
+        incomplete=row.incomplete,
     )
     return key, state
 

@@ -534,6 +534,7 @@ class ReplicaState(_message.Message):
     EPOCHS_FIELD_NUMBER: _builtins.int
     DURABLE_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     log_start: _builtins.int
     """First offset of its log."""
     log_end: _builtins.int
@@ -544,6 +545,8 @@ class ReplicaState(_message.Message):
     """Each append is synced before it is acknowledged: an unclean stop has lost no acknowledged record."""
     damaged: _builtins.bool
     """Its log lacks records that it had: it cannot lead."""
+    incomplete: _builtins.bool
+    """The end of its log was cut when it was opened, and it has not been in sync since: it may lack records."""
     @_builtins.property
     def partition(self) -> _controller_pb2.PartitionKey:
         """The partition."""
@@ -562,10 +565,11 @@ class ReplicaState(_message.Message):
         epochs: _abc.Iterable[Global___EpochStart] | None = ...,
         durable: _builtins.bool = ...,
         damaged: _builtins.bool = ...,
+        incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch", "last_epoch", b"last_epoch", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch", "damaged", b"damaged", "durable", b"durable", "epochs", b"epochs", "last_epoch", b"last_epoch", "log_end", b"log_end", "log_start", b"log_start", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch", "damaged", b"damaged", "durable", b"durable", "epochs", b"epochs", "incomplete", b"incomplete", "last_epoch", b"last_epoch", "log_end", b"log_end", "log_start", b"log_start", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_epoch: _TypeAlias = _typing.Literal["last_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_epoch: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch"]  # noqa: Y015

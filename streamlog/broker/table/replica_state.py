@@ -22,6 +22,7 @@ def state_of(log: Log, broker_id: BrokerId, broker_epoch: BrokerEpoch, *, damage
         epochs=tuple((entry.epoch, entry.start_offset) for entry in log.epochs.entries[-EPOCHS_MAX:]),
         durable=log.config.syncs_each_append and not log.incomplete,
         damaged=damaged or log.damage is not None,
+        incomplete=log.incomplete,
     )
 
 

@@ -8,7 +8,8 @@ election. Its steps:
     2   leader:  the current one, if valid
                  else the first in-sync replica, in the order of the replicas
                  else the first eligible replica (ELR) that is active; the ISR is this replica only
-                 else, if ISR, ELR and last known ELR are empty, the last leader, if it is active (KIP-966)
+                 else, if ISR, ELR and last known ELR are empty, the last leader, if it is active (KIP-966) and reports
+                 that its log was not cut when it was opened
                  else the replica that is proven to have everything acknowledged, among those that answered; else the
                  longest log, if the topic's strategy or an operator accepts the loss
                  (streamlog.metadata.partitions.replica_states)
@@ -22,8 +23,9 @@ election. Its steps:
 Why the last leader is safe: acknowledged records are on stable storage (SEMANTICS 5), so a killed node has everything
 it acknowledged; that it leaves ISR and ELR is for nodes with Kafka's flush policy. If every replica was killed, the
 last leader was the last eligible one, and without this rule no partition would get a leader after a power cut of the
-whole cluster. A node that lost a log directory is removed as last leader and from the last known ELR
-(streamlog.metadata.brokers.registration).
+whole cluster. If its log was cut, by a power cut or by damage, its end proves nothing: replicas that left the ISR
+before may have more, and the strategy decides. A node that lost a log directory is removed as last leader and from
+the last known ELR (streamlog.metadata.brokers.registration).
 """
 
 from __future__ import annotations
@@ -166,7 +168,8 @@ def _with_leader(
     for candidate in fit:
         if candidate in eligible:
             return replace(target, leader=candidate, isr=(candidate,))
-    if not eligible and target.last_leader in fit and not without(target.last_known_elr, (target.last_leader,)):
+    alone = not eligible and not without(target.last_known_elr, (target.last_leader,))
+    if alone and target.last_leader in fit and _may_lead_again(target, rules, occasion):
         return replace(target, leader=target.last_leader, isr=(target.last_leader,))
     choice = chosen(target, fit, eligible, occasion.states, rules.recovery, by_hand=occasion.allow_unclean)
     if choice is None:
@@ -174,3 +177,13 @@ def _with_leader(
     # After a loss the new leader's log is authoritative, and no other replica is known to have all of it.
     known = target.last_known_elr if choice.proven else ()
     return replace(target, leader=choice.leader, isr=(choice.leader,), last_known_elr=known)
+
+
+def _may_lead_again(partition: Partition, rules: TopicRules, occasion: Occasion) -> bool:
+    """Whether the last leader, the only replica known to have everything acknowledged, has it still. Where there is no
+    other replica, nothing else can have more. Nodes of an older metadata.version do not report it.
+    """
+    if len(partition.replicas) == 1 or not rules.remembers:
+        return True
+    leader = partition.last_leader
+    return any(one.broker_id == leader and not (one.damaged or one.incomplete) for one in occasion.states)

@@ -14,7 +14,8 @@ What `unclean.recovery.strategy` permits without an operator, if no in-sync or e
 
     none        only a proven election
     balanced    that, and the longest log once all known replicas have answered: the best available, since without
-                synced appends a power cut may have lost the end of each of them
+                synced appends a power cut may have lost the end of each of them. Where the log of a known one was cut,
+                all active replicas must have answered: one that fell out of the ISR before may have more
     aggressive  the longest log of those that answer now; records may be lost
 
 An operator's unclean election elects the longest log too, but not while an active node has not answered.
@@ -50,6 +51,7 @@ class ReplicaState(Struct, frozen=True, kw_only=True):
     epochs: tuple[tuple[LeaderEpoch, Offset], ...] = ()  # epoch and start offset, rising; the latest of them
     durable: bool  # each append is synced before it counts, and nothing was cut from the log since it was in sync
     damaged: bool = False  # the log has lost records
+    incomplete: bool = False  # its end was cut when it was opened, and it has not been in sync since; not durable
 
     @property
     def length(self) -> tuple[LeaderEpoch, Offset]:
@@ -65,7 +67,7 @@ def chosen(
     partition: Partition,
     fit: Replicas,
     eligible: Replicas,
-    states: Iterable[ReplicaState],
+    states: Sequence[ReplicaState],
     strategy: RecoveryStrategy,
     *,
     by_hand: bool = False,
@@ -83,6 +85,9 @@ def chosen(
         return LeaderChoice(leader=_longest_of(partition, complete), proven=True)
     leader = _longest_of(partition, able.values())
     best_there_is = bool(known) and not eligible and all(broker_id in able for broker_id in known)
+    if any(able[b].incomplete for b in known if b in able):
+        answered = [state.broker_id for state in states]
+        best_there_is = best_there_is and all(broker_id in answered for broker_id in fit)
     if by_hand or strategy is RecoveryStrategy.AGGRESSIVE or (strategy is RecoveryStrategy.BALANCED and best_there_is):
         return LeaderChoice(leader=leader, proven=False)
     return None

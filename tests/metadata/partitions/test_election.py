@@ -118,8 +118,29 @@ class TestLastLeader:
     dead = partition(1, 2, 3, isr=(), leader=NO_BROKER, last_leader=2)
 
     def test_it_leads_again(self) -> None:
-        new = after(self.dead, rules(1, 2, 3))
+        assert revise(KEY, self.dead, rules(1, 2, 3)) is None, "it has not reported yet that its log was not cut"
+        new = after(self.dead, rules(1, 2, 3), states=states(n2=(0, 5)))
         assert (new.leader, new.isr) == (2, ids(2))
+
+    def test_without_synced_appends_too(self) -> None:
+        """Kafka's flush policy: as KIP-966 has it, whatever the strategy."""
+        said = (*states(n1=(0, 9)), replica_state(2, 0, 5, durable=False))
+        assert after(self.dead, rules(1, 2, 3, recovery=RecoveryStrategy.NONE), states=said).leader == 2
+
+    def test_at_once_where_nodes_do_not_report_it_or_nobody_else_has_a_replica(self) -> None:
+        assert after(self.dead, rules(1, 2, 3, remembers=False)).leader == 2
+        alone = partition(2, isr=(), leader=NO_BROKER, last_leader=2)
+        assert after(alone, rules(2), states=(replica_state(2, 0, 5, damaged=True),)).leader == 2
+
+    def test_not_at_once_where_its_log_was_cut(self) -> None:
+        """Another one, which had fallen out of the ISR, has more (simulated seed 97 of the cluster)."""
+        said = (*states(n1=(0, 9)), replica_state(2, 0, 5, incomplete=True))
+        assert after(self.dead, rules(1, 2, 3), states=said).leader == NO_BROKER, "node 3 may have still more"
+        assert after(self.dead, rules(1, 2), states=said).leader == 1
+        assert after(self.dead, rules(1, 2, recovery=RecoveryStrategy.NONE), states=said).leader == NO_BROKER
+        assert after(self.dead, rules(1, 2), states=said[1:]).leader == NO_BROKER, "node 1 has not answered"
+        assert after(self.dead, rules(2), states=said[1:]).leader == 2, "the best there is among the active"
+        assert after(self.dead, rules(1, 2, 3, unclean=True), states=said).leader == 1
 
     def test_nobody_else_does(self) -> None:
         assert revise(KEY, self.dead, rules(1, 3)) is None
