@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 def start(cluster: LocalCluster) -> None:
     subprocess.run(
-        [COMMAND, "local", "start", "--dir", str(cluster.directory)],
+        [COMMAND, "local", "start", "--dir", str(cluster.directory), "--timeout-s", "180"],
         check=True,
         capture_output=True,
     )
@@ -287,6 +289,16 @@ def test_what_goes_wrong_is_seen_without_a_reload_and_what_comes_back_too(page: 
     page.get_by_text("No node of the cluster answers.").wait_for()
     start(cluster)
     page.get_by_text("Nothing: the cluster is healthy.").wait_for()
+
+
+def test_a_history_that_cannot_be_written_is_shown_until_it_can(page: Any, data: Path) -> None:
+    with closing(sqlite3.connect(data / "history.db", timeout=60, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        page.goto("/")
+        warning = page.get_by_role("img", name=re.compile("The history cannot be written: database is locked"))
+        warning.wait_for()
+        other.execute("ROLLBACK")
+    warning.wait_for(state="hidden")
 
 
 def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_path: Path) -> None:

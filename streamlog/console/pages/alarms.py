@@ -171,7 +171,7 @@ def firing_card(alarm: AlarmState, note: str = "") -> ui.card:
     with ui.card().classes(f"w-full p-3 gap-1 border-l-4 {edge}") as card:
         with ui.row().classes("items-center gap-2 no-wrap"):
             icon = ui.icon("error" if critical else "warning", color="negative" if critical else "amber-9")
-            icon.props('role="img"').props["aria-label"] = alarm.severity.value
+            icon.props('role="img" aria-hidden="false"').props["aria-label"] = alarm.severity.value
             ui.label(alarm.summary).classes("font-semibold")
         threshold = threshold_text(alarm.kind, alarm.above)
         limit = f", limit {threshold}" if threshold else ""

@@ -106,7 +106,7 @@ def _wrong_now(page: Page, alarms: AlarmEngine) -> None:
         with ui.card().classes(f"w-full p-3 gap-1 border-l-4 {'border-red-600' if critical else 'border-amber-500'}"):
             with ui.row().classes("items-center gap-2 no-wrap"):
                 icon = ui.icon("error" if critical else "warning", color="negative" if critical else "amber-9")
-                icon.props('role="img"').props["aria-label"] = "critical" if critical else "warning"
+                icon.props('role="img" aria-hidden="false"').props["aria-label"] = "critical" if critical else "warning"
                 ui.label(one.problem).classes("font-semibold")
             ui.label(f"Why: {one.cause}").classes("text-sm")
             ui.label(f"What to do: {one.remedy}").classes("text-sm")

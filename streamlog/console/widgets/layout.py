@@ -142,9 +142,19 @@ def _freshness(sampler: ClusterSampler) -> None:
 
     name = ui.label(cluster_id()).classes("console-cluster text-white text-sm").tooltip("Cluster id")
     label = ui.label(age()).classes("text-white text-sm whitespace-nowrap").tooltip("Age of what is shown")
-    ui.timer(1.0, lambda: (name.set_text(cluster_id()), label.set_text(age())))
-    problem = ui.icon("warning", color="amber").tooltip("")
-    problem.bind_visibility_from(sampler, "history_problem", backward=bool)
+    problem = ui.icon("warning", color="amber", size="sm").props('role="img" aria-hidden="false" tabindex=0')
+    with problem:
+        reason = ui.tooltip("").classes("text-sm")
+
+    def draw() -> None:
+        name.set_text(cluster_id())
+        label.set_text(age())
+        reason.set_text(sampler.history_problem)
+        problem.props["aria-label"] = sampler.history_problem
+        problem.set_visibility(bool(sampler.history_problem))
+
+    draw()
+    ui.timer(1.0, draw)
 
 
 def heading(text: str, note: str = "") -> None:
