@@ -23,6 +23,7 @@ from tests.cli.served import USAGE, refused
 Local = Callable[..., Result]
 
 pytestmark = pytest.mark.process
+TIMEOUT_S = "180"
 
 
 @pytest.fixture
@@ -31,6 +32,8 @@ def local(tmp_path: Path) -> Iterator[Local]:
     directory = tmp_path / "cluster"
 
     def run(verb: str, *arguments: str) -> Result:
+        if verb in ("start", "restart", "stop"):
+            arguments = (*arguments, "--timeout-s", TIMEOUT_S)
         return CliRunner().invoke(main, ["local", verb, "--dir", str(directory), *arguments])
 
     yield run
@@ -70,7 +73,7 @@ def test_a_cluster_from_its_start_to_its_stop(local: Local) -> None:
 
 def test_the_console_is_started_shown_and_stopped_with_the_cluster(local: Local) -> None:
     pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
-    start = ("start", "--nodes", "1", "--port", "0", "--console", "--console-port", "0", "--timeout-s", "120")
+    start = ("start", "--nodes", "1", "--port", "0", "--console", "--console-port", "0")
     started = local(*start)
     assert started.exit_code == 0, started.output
     url = started.stdout.splitlines()[-1].removeprefix("Console: ")
@@ -88,9 +91,7 @@ def test_a_console_that_cannot_start_says_why(local: Local) -> None:
     pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        started = local(
-            "start", "--nodes", "1", "--port", "0", "--console", "--console-port", port, "--timeout-s", "120"
-        )
+        started = local("start", "--nodes", "1", "--port", "0", "--console", "--console-port", port)
     assert started.exit_code == 1
     assert f"127.0.0.1 port {port}: Address already in use" in started.output
     assert [node["state"] for node in nodes(local)] == ["running"]

@@ -56,7 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def start(cluster: LocalCluster) -> None:
-    command = [COMMAND, "local", "start", "--dir", str(cluster.directory)]
+    command = [COMMAND, "local", "start", "--dir", str(cluster.directory), "--timeout-s", "180"]
     subprocess.run(command, check=True, capture_output=True)
 
 

@@ -121,6 +121,7 @@ def _fill(message: Message, field: Any, depth: int) -> None:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("matrix") / "cluster"
     command = ["local", "start", "--dir", str(directory), "--port", "0", "--nodes", "1", "--secure"]
+    command += ["--timeout-s", "180"]
     started = CliRunner().invoke(main, command)
     assert started.exit_code == 0, started.output
     running = LocalCluster(directory)

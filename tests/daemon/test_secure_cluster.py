@@ -36,7 +36,7 @@ HOSTS: Final = ["127.0.0.1", "localhost"]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("secure") / "cluster"
-    started = run("local", "start", "--dir", str(directory), "--port", "0", "--secure")
+    started = run("local", "start", "--dir", str(directory), "--port", "0", "--secure", "--timeout-s", "180")
     assert started.exit_code == 0, started.output
     assert f"--command-config {directory}/certs/admin.properties" in started.stderr
     running = LocalCluster(directory)
