@@ -120,8 +120,10 @@ def _run(config: Loaded, files: DaemonFiles, start_report: StartReport, out: Log
     try:
         # The node's modules are loaded here: --help and errors in arguments do not need them.
         from streamlog.daemon.serving import serve
+        from streamlog.ports.grpc_adapter.abandoned_batches import free_abandoned_batches
         from streamlog.ports.system import run
 
+        free_abandoned_batches()
         run(serve(config, files, start_report, lines, levels, file_limit))
     except (StreamlogError, OSError) as error:
         problem = _message(error)

@@ -9,6 +9,7 @@ connections   limits on the connections that a server accepts
 credentials   TLS, following its files
 handshakes    why a connection could not be made, in words
 late_events   silences tracebacks of events that arrive after their loop was closed
+abandoned_batches   frees what grpcio keeps of cancelled operations
 """
 
 import os
