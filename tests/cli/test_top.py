@@ -90,6 +90,9 @@ def test_a_first_frame_has_no_rates_and_a_slower_group_never_catches_up() -> Non
     assert first.groups[0].catch_up_s is None
     behind = frame_of(sample(10, 1_000, 100), sample(20, 2_000, 200))
     assert behind.groups[0].catch_up_s is None
+    pace = frame_of(sample(10, 1_000, 960), sample(20, 1_100, 1_060))
+    assert (pace.groups[0].lag, pace.groups[0].keeps_pace, pace.groups[0].catch_up_s) == (40, True, None)
+    assert "keeps pace" in text(pace)
     done = frame_of(sample(10, 1_000, 100), sample(20, 1_000, 1_000))
     assert (done.groups[0].lag, done.groups[0].catch_up_s) == (0, 0)
 

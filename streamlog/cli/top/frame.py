@@ -10,7 +10,8 @@ from collections import defaultdict
 
 from msgspec import Struct
 
-from streamlog.console.collection.rates import consumed_per_s, topic_rates, total
+from streamlog.console.collection.figures import GroupFigures
+from streamlog.console.collection.rates import consumed_per_s, lag_by_topic, topic_rates, total
 from streamlog.console.collection.sample import Sample
 from streamlog.monitor import findings_of
 
@@ -43,6 +44,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     lag: int  # records that are not committed
     records_per_s: float | None  # committed
     catch_up_s: float | None  # until the lag is 0, at the present rates; None: never, or unknown
+    keeps_pace: bool  # its lag is that of its polls and commits
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -141,19 +143,19 @@ def _groups(before: Sample | None, now: Sample) -> tuple[GroupRow, ...]:
     rates = topic_rates(before, now)
     rows = []
     for group in now.groups:
-        lags = now.lag(group.group)
-        lag = sum(lags.values())
+        lags = lag_by_topic(now.lag(group.group))
         read = None if before is None else consumed_per_s(before, now, group.group)
-        written = sum(rates[topic].records_per_s for topic in {at.topic for at in lags} if topic in rates)
-        faster = (read or 0.0) - written
+        written = sum(rates[topic].records_per_s for topic in lags if topic in rates)
+        figures = GroupFigures(lags, read or 0.0, written)
         rows.append(
             GroupRow(
                 group=group.group,
                 state=group.state.value,
                 members=group.member_count,
-                lag=lag,
+                lag=figures.total_lag,
                 records_per_s=read,
-                catch_up_s=0.0 if lag == 0 else lag / faster if faster > 0 else None,
+                catch_up_s=figures.caught_up_s,
+                keeps_pace=figures.keeps_pace,
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.lag, row.group)))

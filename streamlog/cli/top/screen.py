@@ -55,7 +55,7 @@ def sections(frame: Frame, rows_max: int) -> list[Section]:
             str(one.members),
             str(one.lag),
             number(one.records_per_s),
-            duration(one.catch_up_s),
+            "keeps pace" if one.keeps_pace else duration(one.catch_up_s),
         )
         for one in frame.groups
     ]
