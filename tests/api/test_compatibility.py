@@ -61,8 +61,8 @@ def changes_after(tmp_path: Path, file: str, old: str, new: str) -> list[str]:
         ("admin.proto", "returns (UnregisterNodeResponse)", "returns (NewTopic)", "response was 'streamlog.v1.Unreg"),
         ("records.proto", "(stream SubscribeResponse)", "(SubscribeResponse)", "server streaming was True"),
         ("records.proto", "rpc PublishStream(stream ", "rpc PublishStream(", "client streaming was True"),
-        ("cluster.proto", 'go_package = "streamlog/v1;', 'go_package = "streamlog/v2;', "option go_package was"),
-        ("cluster.proto", 'java_package = "streamlog.v1"', 'java_package = "streamlog"', "option java_package was"),
+        ("cluster.proto", "api/streamlog/v1;", "api/streamlog/v2;", "option go_package was"),
+        ("cluster.proto", '"org.streamlog.v1"', '"org.streamlog"', "option java_package was"),
     ],
 )
 def test_a_planted_break_is_found(tmp_path: Path, file: str, old: str, new: str, said: str) -> None:

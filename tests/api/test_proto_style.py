@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 import pytest
 from google.protobuf.descriptor_pb2 import (
@@ -19,7 +23,7 @@ from streamlog.metadata.configs import changes as configs
 from streamlog.metadata.topics import assignment
 from streamlog.metadata.topics import creation as topic_creation
 
-from .protos import public_files
+from .protos import PROTO_ROOT, public_files
 
 # Classes that every Java source imports unasked, and methods that Go's generated code has.
 JAVA_LANG = {"Error", "Exception", "Record", "Object", "String", "Thread", "Process", "Module", "Enum", "Override"}
@@ -63,8 +67,9 @@ def test_options_for_go_and_java_are_set() -> None:
     outer_names = set()
     top_level = set()
     for file in public_files().file:
-        assert file.options.go_package == "streamlog/v1;streamlogv1"
-        assert file.options.java_package == "streamlog.v1"
+        # Go imports only paths whose first part has a dot; Java packages are reversed domains.
+        assert file.options.go_package == "streamlog.org/api/streamlog/v1;streamlogv1"
+        assert file.options.java_package == "org.streamlog.v1"
         assert file.options.java_multiple_files
         outer_names.add(file.options.java_outer_classname)
         top_level |= {message.name for message in file.message_type}
@@ -74,6 +79,51 @@ def test_options_for_go_and_java_are_set() -> None:
     assert not top_level & JAVA_LANG
     fields = {field.name for file in public_files().file for _, message in messages(file) for field in message.field}
     assert not fields & GO_METHODS
+
+
+def test_buf_knows_the_rules() -> None:
+    config = (PROTO_ROOT / "buf.yaml").read_text()
+    assert "use: [STANDARD, COMMENTS]\n" in config
+    assert re.findall(r"^    - ([A-Z_]+)", config, re.MULTILINE) == ["SERVICE_SUFFIX"]
+    assert re.findall(r"^    - ([a-z/]+)", config, re.MULTILINE) == ["streamlog/internal"] * 2  # not the API
+
+
+@pytest.mark.skipif(shutil.which("buf") is None, reason="buf is not installed")
+def test_buf_lint_is_clean() -> None:
+    run = subprocess.run(["buf", "lint"], cwd=PROTO_ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_files_and_packages_are_laid_out_as_buf_wants_them() -> None:
+    """What of buf's STANDARD rules the other tests leave out."""
+    for file in public_files().file:
+        assert file.syntax == "proto3"
+        assert file.package == "streamlog.v1"
+        assert PurePosixPath(file.name).parent == PurePosixPath(file.package.replace(".", "/"))
+        stem = PurePosixPath(file.name).stem
+        assert re.fullmatch("[a-z]+(_[a-z]+)*", stem)
+        text = (PROTO_ROOT / file.name).read_text()
+        used = {field.type_name for _, message in messages(file) for field in message.field}
+        for imported in file.dependency:
+            assert any(name in used for name in types_of(imported)), f"{file.name} does not use {imported}"
+        assert not file.public_dependency
+        assert not file.weak_dependency
+        for name in [*(name for name, _ in messages(file)), *(enum.name for enum in enums(file))]:
+            assert re.fullmatch("([A-Z][a-z0-9]*)+", name.rpartition(".")[2]), name
+        for service in file.service:
+            assert re.fullmatch("([A-Z][a-z0-9]*)+", service.name)
+            assert all(re.fullmatch("([A-Z][a-z0-9]*)+", method.name) for method in service.method)
+        for enum in enums(file):
+            assert not enum.options.allow_alias
+        for _, message in messages(file):
+            assert all(oneof.name == oneof.name.lower() for oneof in message.oneof_decl)
+        assert text.startswith("// ")
+
+
+def types_of(name: str) -> set[str]:
+    (file,) = [one for one in public_files().file if one.name == name]
+    found = [*(name for name, _ in messages(file)), *(enum.name for enum in enums(file))]
+    return {f".{file.package}.{one}" for one in found}
 
 
 def test_enums_start_unspecified_and_prefix_their_values() -> None:
