@@ -77,6 +77,7 @@ class ClusterSampler:
 
     @property
     def history_bytes(self) -> int:
+        """Of the SQLite file; 0 for another database."""
         return self._history.size_bytes()
 
     async def run(self) -> None:

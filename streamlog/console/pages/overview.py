@@ -8,6 +8,7 @@ from streamlog.client.admin.values import NodeState
 from streamlog.console.alarms.engine import AlarmEngine
 from streamlog.console.alarms.evaluation import AlarmStatus
 from streamlog.console.alarms.rules import RuleKind
+from streamlog.console.collection.history import SIZE_BYTES_MAX
 from streamlog.console.collection.rates import total
 from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.alarms import firing_card
@@ -58,13 +59,18 @@ async def _build(page: Page, alarms: AlarmEngine) -> None:
         to=lambda row: page_of("groups", row["group"]),
         empty="No group has commits.",
     )
-    heading("Over time")
+    heading("Over time", _history_note(page.sampler.history_bytes))
     await page.charts(
         ("Records written", "records/s", lambda: {"Records written": ("cluster.records", "")}),
         ("Log growth", "bytes/s", lambda: {"Log growth": ("cluster.bytes", "")}),
         ("Under-replicated partitions", "", lambda: {"Under-replicated": ("cluster.under_replicated", "")}),
         ("Active nodes", "", lambda: {"Active nodes": ("cluster.nodes", "")}),
     )
+
+
+def _history_note(used_bytes: int) -> str:
+    """Empty for a database whose size the console does not bound."""
+    return f"History on disk: {size(used_bytes)} of at most {size(SIZE_BYTES_MAX)}." if used_bytes else ""
 
 
 def _tiles(page: Page) -> None:
