@@ -24,12 +24,12 @@ $(STAMP): pyproject.toml kernel/pyproject.toml kernel/streamlog_kernel.c
 
 setup: $(STAMP)  ## make the virtual environment and install everything in it
 
-check: $(STAMP)  ## lint, types, layering, the API unbroken, generated code up to date
+check: $(STAMP)  ## lint, types, layering, words, the API unbroken, generated code up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_api.py
-	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_generated.py
+	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_generated.py tests/test_vocabulary.py
 
 fmt: $(STAMP)    ## format the code
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""Frees what grpc.aio keeps of a batch of operations that nobody awaits any more. For a whole process: the daemon's
+"""Frees what grpc.aio keeps of a batch of operations whose task has stopped waiting. For a whole process: the daemon's
 choice.
 
 Each read, write and status of a call is a batch, and `execute_batch` frees its C memory after it has awaited it:
