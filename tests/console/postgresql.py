@@ -73,7 +73,7 @@ class PostgreSql:
         """Closes all connections (SIGINT: PostgreSQL's fast shutdown)."""
         if self._process is not None:
             self._process.send_signal(2)
-            self._process.wait(30)
+            self._process.wait(120)
             self._process = None
 
 

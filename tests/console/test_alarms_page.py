@@ -85,7 +85,7 @@ class Console:
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGINT)
-        assert self._process.wait(30) in (0, 130, -signal.SIGINT)
+        assert self._process.wait(120) in (0, 130, -signal.SIGINT)
 
     def show(self, address: str) -> Any:
         self.page.goto(self.url.rstrip("/") + address)

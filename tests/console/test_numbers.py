@@ -174,7 +174,7 @@ def test_lags_agree(cluster: LocalCluster, tmp_path: Path) -> None:
     with RunningConsole(tmp_path, servers=servers(cluster)) as console:
         groups = f"{console.url.rstrip('/')}/groups"
         wait_until(lambda: row(groups, "group", "g") != {})
-        assert row(groups, "group", "g")["lag"] == LAG
+        assert row(groups, "group", "g")["lag"] == f"{LAG:,}"
     frame = run(cluster, "top", "--once", "--interval", "1")
     assert [one["lag"] for one in frame["groups"] if one["group"] == "g"] == [LAG]
     text = "\n".join(load_page(f"{node.http}/metrics") for node in cluster.nodes)

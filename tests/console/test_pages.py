@@ -83,7 +83,7 @@ class Console:
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGINT)
-        assert self._process.wait(30) in (0, 130, -signal.SIGINT)
+        assert self._process.wait(120) in (0, 130, -signal.SIGINT)
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
     assert found is not None
     yield found[0].rstrip("/"), process.pid
     process.send_signal(signal.SIGINT)
-    process.wait(30)
+    process.wait(120)
 
 
 def cpu_s(pid: int) -> float:

@@ -67,7 +67,7 @@ class RunningConsole:
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGINT)
-        assert self._process.wait(30) in (0, 130, -signal.SIGINT)
+        assert self._process.wait(120) in (0, 130, -signal.SIGINT)
 
     def request(
         self, method: str, path: str, *, cookie: str = "", body: str = "", headers: dict[str, str] | None = None
