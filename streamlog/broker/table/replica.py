@@ -150,8 +150,8 @@ class Replica:
             self._settle()
 
     def _has_joined(self, assigned: Assignment | None) -> bool:
-        """Whether the replica has entered the ISR. Only by a change: an image older than this node's registration may
-        still have it there.
+        """Whether the replica has entered the ISR. Only by a change: the first image says nothing of what this start of
+        the node has copied.
         """
         before, me = self.assigned, self._context.me
         if before is None or assigned is None or before.topic_id != assigned.topic_id:

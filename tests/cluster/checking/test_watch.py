@@ -206,7 +206,15 @@ def test_two_that_append_in_an_epoch_are_found() -> None:
             scene.do(partial(append_through, leader))
             scene.power_cut()
 
-    assert found(play) == ["I10"]
+    assert found(play) == ["I10", "I10"], "it leads, and it appends"
+
+
+def test_two_that_lead_in_an_epoch_are_found() -> None:
+    """As a node would that took its leadership from metadata of before its start."""
+    watch = Watch()
+    for start in (1, 2):
+        watch.leads(Process("n1", start), PARTITION, LeaderEpoch(3))
+    assert [violation.invariant for violation in watch.violations] == ["I10"]
 
 
 def test_an_epoch_that_falls_is_found() -> None:

@@ -2,7 +2,8 @@
 
     I9   the high watermark of a replica does not fall in one life of its node, nobody is given a record beyond it,
          and nothing beyond it is deleted
-    I10  one life of one node appends in a (partition, leader epoch); the epochs that a node leads in never fall
+    I10  one life of one node leads in a (partition, leader epoch), and appends in it; the epochs that a node leads in
+         never fall
     I11  what a node has synced is there when it comes back; what is acknowledged is synced on as many disks as
          min.insync.replicas asks for
 
@@ -56,6 +57,7 @@ class Watch:
         self.violations: list[Violation] = []
         self._compacted = compacted
         self._lives: dict[str, Life] = {}  # host -> its latest life
+        self._leaders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
         self._appenders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
         self._promises: dict[tuple[str, TopicPartition], Promise] = {}  # by host, while the log is not open
         self._lost: dict[tuple[str, TopicPartition], Promise] = {}  # of disks that are lost, until the node is back
@@ -113,6 +115,9 @@ class Watch:
         if epoch < led.get(partition, epoch):
             self.wrong("I10", f"{process} leads {partition} in epoch {epoch} after {led[partition]}")
         led[partition] = epoch
+        first = self._leaders.setdefault((partition, epoch), process)
+        if first is not process:
+            self.wrong("I10", f"{first} and {process} lead {partition} in epoch {epoch}")
 
     def appended(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch) -> None:
         """It has appended as a leader."""
@@ -172,6 +177,9 @@ class Watch:
         life = self._life(process)
         life.high_watermarks.pop(partition, None)
         life.led.pop(partition, None)
+        for (led, epoch), leader in list(self._leaders.items()):
+            if led == partition and leader.name == process.name:
+                del self._leaders[led, epoch]
 
     def _check_kept(self, process: Process, log: Log, promise: Promise) -> None:
         if log.log_end_offset < promise.end:
