@@ -243,7 +243,7 @@ def first_live_replica_leads() -> AbstractContextManager[object]:
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "ack_before_sync_on_leader": Mutant(plant=ack_before_sync_on_leader, seeds=10),
     "ack_before_sync_on_follower": Mutant(plant=ack_before_sync_on_follower, seeds=10),
-    "synced_while_written": Mutant(plant=synced_while_written, seeds=20, first=136),
+    "synced_while_written": Mutant(plant=synced_while_written, seeds=20, first=146),
     "a_failure_counts_as_a_sync": Mutant(plant=a_failure_counts_as_a_sync, seeds=20, first=728),
     "failed_sync_is_retried": Mutant(plant=failed_sync_is_retried, seeds=60, first=42),
     "recovery_counts_the_page_cache": Mutant(plant=recovery_counts_the_page_cache, seeds=200, long=True),
@@ -252,7 +252,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         masked="a read refuses a segment whose batches end before the next segment: tests/storage/log/test_read.py",
     ),
     "ack_before_replication": Mutant(plant=ack_before_replication, seeds=10),
-    "no_divergence_check": Mutant(plant=no_divergence_check, seeds=60, first=68),
+    "no_divergence_check": Mutant(plant=no_divergence_check, seeds=60, first=78),
     "no_comparison": Mutant(
         plant=no_comparison,
         masked="a damaged header is found by recovery before, where offsets must join: "
