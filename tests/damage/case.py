@@ -26,7 +26,7 @@ from streamlog.sim.ban import traps
 from streamlog.sim.files.disk import DiskFaults
 from tests.damage.disks import Files, overwrite, put
 from tests.damage.harm import Harm, damaged, kinds
-from tests.damage.scene import NODES, READY_S, TOPICS, Stage, disks, fill, read, stored
+from tests.damage.scene import NODES, READY_S, TOPICS, UNFINISHED, Stage, disks, fill, read, stored
 
 UNTIL_S: Final = 400.0
 HARMLESS, REPAIRED, REPORTED, WRONG = "harmless", "repaired", "reported", "WRONG"
@@ -207,9 +207,10 @@ class _Look:
         errors = [error for _, reported in found.values() for error in reported]
         gone = [topic for topic in TOPICS if found[topic][0] != self.made.values[topic]]
         if errors or gone or not whole:
-            if not errors and not news:
+            reasons = [*(error for error in errors if error != UNFINISHED), *news]
+            if not reasons:
                 return Outcome(WRONG, f"{', '.join(gone) or 'a replica'} is missing, without a reported reason")
-            return Outcome(REPORTED, (errors or news)[0])
+            return Outcome(REPORTED, reasons[0])
         return Outcome(REPAIRED, news[0]) if news else Outcome(HARMLESS, "")
 
     def _news(self) -> list[str]:
@@ -243,7 +244,7 @@ class _Look:
             if wrong:
                 problems.append(f"{topic}: {len(wrong)} records differ from offset {wrong[0]} on")
             missing = sorted(expected.keys() - values.keys())
-            if missing and not errors and not self._news():
+            if missing and set(errors) <= {UNFINISHED} and not self._news():
                 problems.append(f"{topic}: {len(missing)} records from {missing[0]} on are missing without a word")
             elif missing and self.case.target != "all" and not self._is_offline():
                 problems.append(

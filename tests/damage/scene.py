@@ -47,6 +47,8 @@ RECORDS: Final = 60
 READY_S: Final = 40.0
 READ_S: Final = 60.0
 SILENT_POLLS_MAX: Final = 8
+UNFINISHED: Final = f"not read to the end within {READ_S:.0f} s"
+"""The harness's own error: it gives no reason, so what the nodes say must."""
 
 
 class Stage:
@@ -197,8 +199,10 @@ async def read(stage: Stage, topic: str) -> tuple[dict[int, bytes], list[str]]:
         try:
             async with asyncio.timeout(READ_S):
                 await reading()
-        except (StreamlogError, TimeoutError) as error:
+        except StreamlogError as error:
             errors.append(f"{type(error).__name__}: {error}")
+        except TimeoutError:
+            errors.append(UNFINISHED)
 
     await stage.on_client(bounded())
     return found, errors

@@ -12,7 +12,7 @@ from streamlog.storage.log import examination, reading
 from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches
 from tests.damage import __main__ as damage
 from tests.damage.__main__ import chosen
-from tests.damage.case import REPAIRED, WRONG, Case, outcome_of, scene
+from tests.damage.case import REPAIRED, REPORTED, WRONG, Case, _Look, outcome_of, scene
 from tests.damage.harm import harms, kinds
 
 EVERY = 200
@@ -46,6 +46,16 @@ def test_a_node_that_serves_what_it_reads_is_found_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(reading, "check_batches", _believed)
     monkeypatch.setattr(examination, "intact_prefix", lambda data, context: (_believed(data, context), None))
     assert outcome_of(Case("plain", harm, "leader", "stopped")).what == WRONG
+
+
+def test_a_read_without_end_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All copies are damaged, so the partition has no leader: right only because the nodes say why."""
+    (case,) = chosen(quick=False, match="active log crc cut (plain) on all, stopped")
+    outcome = outcome_of(case)
+    assert outcome.what == REPORTED
+    assert "path=/data/plain-0/" in outcome.why
+    monkeypatch.setattr(_Look, "_news", lambda look: [])
+    assert outcome_of(case).what == WRONG
 
 
 def test_a_run_goes_on_where_its_log_ends(
