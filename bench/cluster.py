@@ -62,8 +62,12 @@ class Cluster:
         for node in self.local.nodes:
             self.local.start(node)
         self.addresses = ",".join(node.address for node in self.local.nodes)
-        self.admin = await self._cleanup.enter_async_context(AsyncAdmin(bootstrap_servers=self.addresses))
-        await self.until(self._all_serve)
+        try:
+            self.admin = await self._cleanup.enter_async_context(AsyncAdmin(bootstrap_servers=self.addresses))
+            await self.until(self._all_serve)
+        except BaseException:  # else the nodes outlive the benchmark
+            await self._cleanup.aclose()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
