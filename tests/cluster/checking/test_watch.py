@@ -161,6 +161,26 @@ def test_an_acknowledgement_that_too_few_hold_is_found() -> None:
     assert found(play) == ["I11"]
 
 
+def test_an_acknowledgement_may_arrive_after_the_disk_was_lost() -> None:
+    """It was sent before; the client was cut off, and the node has come back with an empty disk (seed 4859)."""
+
+    def play(watch: Watch, scene: Scene) -> None:
+        leader = scene.leader()
+        scene.rig.append(b"one")
+        scene.rig.sync()
+        scene.do(leader.on_ackable_end)
+        scene.rig.append(b"two")
+        watch.dies(scene.process, scene.rig.machine.disk)
+        watch.disk_lost(scene.process.name)
+        scene.rig.machine.run(scene.rig.directory.remove_log(PARTITION))
+        scene.rig.power_cut()
+        watch.acknowledged("p", PARTITION, Offset(0), 1)
+        assert not watch.violations
+        watch.acknowledged("p", PARTITION, Offset(1), 1)  # never committed
+
+    assert found(play) == ["I11"]
+
+
 def test_a_high_watermark_that_falls_is_found() -> None:
     def play(watch: Watch, scene: Scene) -> None:
         leader = scene.leader()

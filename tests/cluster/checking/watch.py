@@ -13,6 +13,7 @@ of the same log: an end-to-end check would need the lie and the election that sh
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,6 +36,13 @@ class Promise(Struct, frozen=True):
     directory: str  # the log directory
     end: Offset
     batches: dict[Offset, tuple[int, LeaderEpoch]]  # base offset -> (CRC, leader epoch)
+
+
+class Committed(Struct, frozen=True):
+    """The high watermark rose to `end`, as `holders` nodes had synced what is below."""
+
+    end: Offset
+    holders: int
 
 
 class Life(Struct):
@@ -63,6 +71,7 @@ class Watch:
         self._lost: dict[tuple[str, TopicPartition], Promise] = {}  # of disks that are lost, until the node is back
         self._damaged: set[tuple[str, TopicPartition]] = set()  # by host, ever
         self._high_watermarks: dict[TopicPartition, Offset] = {}  # the highest that any node has had
+        self._committed: dict[TopicPartition, list[Committed]] = {}  # each rise of the highest one
 
     def wrong(self, invariant: str, what: str) -> None:
         if sum(violation.invariant == invariant for violation in self.violations) < SHOWN_MAX:
@@ -93,6 +102,8 @@ class Watch:
         marks[partition] = high_watermark
         if high_watermark > self._high_watermarks.get(partition, Offset(-1)):
             self._high_watermarks[partition] = high_watermark
+            holders = self._holders(partition, Offset(high_watermark - 1))
+            self._committed.setdefault(partition, []).append(Committed(high_watermark, len(holders)))
 
     def differs(self, process: Process, partition: TopicPartition) -> None:
         """Its log is damaged, and is cut below what it took for committed: it begins again, as after a start."""
@@ -194,10 +205,20 @@ class Watch:
                     break
 
     def acknowledged(self, client: str, partition: TopicPartition, offset: Offset, min_insync: int) -> None:
-        """The record was acknowledged with acks=all."""
-        holders = [name for name in sorted(self._lives) if self._holds(name, partition, offset)]
-        if len(holders) < min_insync:
+        """The record was acknowledged with acks=all. The acknowledgement may have been on its way for long: it was
+        right if enough nodes held the record when it was committed, though a disk was lost since.
+        """
+        holders = self._holders(partition, offset)
+        if max(len(holders), self._holders_when_committed(partition, offset)) < min_insync:
             self.wrong("I11", f"{client} was acknowledged {partition} at {offset}, which only {holders} have synced")
+
+    def _holders(self, partition: TopicPartition, offset: Offset) -> list[str]:
+        return [name for name in sorted(self._lives) if self._holds(name, partition, offset)]
+
+    def _holders_when_committed(self, partition: TopicPartition, offset: Offset) -> int:
+        rises = self._committed.get(partition, [])
+        index = bisect_right(rises, offset, key=lambda rise: rise.end)
+        return rises[index].holders if index < len(rises) else 0
 
     def _holds(self, name: str, partition: TopicPartition, offset: Offset) -> bool:
         for log in self._lives[name].logs():
