@@ -34,11 +34,12 @@ Labels = Mapping[str, str]
 class Prometheus:
     """Scrapes and evaluates each second; alerts fire after one second."""
 
-    def __init__(self, directory: Path, targets: Sequence[str]) -> None:
-        """`targets`: host:port each."""
+    def __init__(self, directory: Path, targets: Sequence[str], explain: Callable[[], str] = str) -> None:
+        """`targets`: host:port each. `explain`: what the targets say themselves, for failures."""
         [port] = free_ports(1)
         self._url = f"http://127.0.0.1:{port}"
         self._directory = directory
+        self._explain = explain
         self._arguments = [
             "prometheus",
             f"--config.file={self._write(directory, targets)}",
@@ -95,6 +96,15 @@ class Prometheus:
         """No alert is firing."""
         self.wait_until("resolved", lambda: not self.firing())
 
+    def _scrapes(self) -> str:
+        """The last scrape of each target, and why it failed."""
+        with urllib.request.urlopen(f"{self._url}/api/v1/targets", timeout=10) as response:
+            targets: list[dict[str, Any]] = json.load(response)["data"]["activeTargets"]
+        return "; ".join(
+            f"{target['scrapeUrl']} {target['health']} {target['lastScrapeDuration']:.3f} s {target['lastError']}"
+            for target in targets
+        )
+
     def wait_until(self, what: str, condition: Callable[[], bool]) -> None:
         """AssertionError if it does not come true, or Prometheus ends."""
         assert self._process is not None
@@ -106,7 +116,9 @@ class Prometheus:
                 seen = str(sorted(self.firing()))
             except OSError as error:  # it does not listen yet
                 seen = str(error)
-            assert time.monotonic() < deadline_s, f"not {what} within {PATIENCE_S:g} s; firing: {seen}"
+            assert time.monotonic() < deadline_s, (
+                f"not {what} within {PATIENCE_S:g} s; firing: {seen}; {self._scrapes()}; {self._explain()}"
+            )
             try:
                 self._process.wait(POLL_S)
             except subprocess.TimeoutExpired:

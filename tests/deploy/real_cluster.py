@@ -43,11 +43,18 @@ class RealCluster:
         self.cluster = cluster
         self.shim = shim
         self.no_disk = no_disk  # why node 4 has no disk of its own; empty: it has
-        self.prometheus = Prometheus(directory, [node.http.removeprefix("http://") for node in cluster.nodes])
+        targets = [node.http.removeprefix("http://") for node in cluster.nodes]
+        self.prometheus = Prometheus(directory, targets, self._last_lines)
         self.servers = ",".join(node.address for node in cluster.nodes)
 
     def node(self, node_id: int) -> LocalNode:
         return self.cluster.node(node_id)
+
+    def _last_lines(self) -> str:
+        return "; ".join(
+            f"node {node.node_id} {'runs' if node.process else 'is down'}: {node.last_log_line()}"
+            for node in self.cluster.nodes
+        )
 
     def process(self, node_id: int) -> ProcessId:
         process = self.node(node_id).process
