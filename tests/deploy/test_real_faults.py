@@ -37,6 +37,7 @@ SETTINGS: Final = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "log.scrub.interval.ms": "1000",
+    "initial.broker.registration.timeout.ms": "600000",  # a node without a quorum waits longer than a test
 }
 TESTED: set[str] = set()
 Test = TypeVar("Test", bound=Callable[..., None])
