@@ -44,6 +44,9 @@ RETRY_DETAIL: Final = "retry_after_ms"
 NOT_SERVING: Final = "not_serving"
 """Detail of a node's BROKER_NOT_AVAILABLE: it is starting or stopping, and has done nothing for this call."""
 
+TOO_LATE: Final = "too_late"
+"""Detail of REQUEST_TIMED_OUT: the call's deadline had passed before it began; the node has done nothing for it."""
+
 _ELLIPSIS: Final = "…"
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 # Details that are text, even if they look like an integer. All others that look like an integer are integers.
@@ -73,8 +76,9 @@ def _to_rpc(error: StreamlogError, code: Status) -> RpcError:
 
 
 def from_rpc(error: RpcError) -> StreamlogError | RpcError:
-    """The error that the server raised; `error` itself if it is gRPC's own, another server's, or that of a node that is
-    starting or stopping: to clients that is as if it did not listen.
+    """The error that the server raised; `error` itself if it is gRPC's own, another server's, that of a node that is
+    starting or stopping, or of a call that began after its deadline: to callers that is as if the node did not listen,
+    or did not answer in time.
     """
     status = RpcStatus()
     try:
@@ -82,7 +86,7 @@ def from_rpc(error: RpcError) -> StreamlogError | RpcError:
         info = next((unpacked for detail in status.details if (unpacked := _error_info(detail)) is not None), None)
     except DecodeError:
         return error
-    if info is None or NOT_SERVING in info.metadata:
+    if info is None or NOT_SERVING in info.metadata or TOO_LATE in info.metadata:
         return error
     retriable = any(detail.Is(RetryInfo.DESCRIPTOR) for detail in status.details)
     return _restored(info.reason, status.message or error.message, info.metadata, retriable=retriable)

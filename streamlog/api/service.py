@@ -32,7 +32,7 @@ from google.protobuf.message import DecodeError, Message
 from msgspec import Struct
 
 from streamlog.api.bounds import check_bounds
-from streamlog.api.errors import to_rpc
+from streamlog.api.errors import TOO_LATE, to_rpc
 from streamlog.errors import (
     InvalidRequestError,
     InvariantError,
@@ -65,7 +65,8 @@ class Call(Struct, frozen=True):
     def check_deadline(self) -> None:
         """RpcError once the deadline has passed."""
         if self.remaining_s() == 0:
-            raise to_rpc(RequestTimedOutError("the deadline passed before the call began: nothing was done"))
+            message = "the deadline passed before the call began: nothing was done"
+            raise to_rpc(RequestTimedOutError(message, **{TOO_LATE: "dropped"}))
 
 
 class Requests(Generic[Request]):

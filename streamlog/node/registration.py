@@ -38,7 +38,7 @@ from streamlog.ports import Probe, Random, RpcError
 REGISTER_TIMEOUT_S: Final = 2.0
 """Of one call, which is retried."""
 REGISTER_RETRY_S: Final = 0.25
-"""Pause before another attempt, where another process is registered under the node's id."""
+"""Pause before another attempt: the longest."""
 FAST_HEARTBEAT_S: Final = 0.1
 """Heartbeat interval of a node that waits to be unfenced, or to leave."""
 
@@ -82,20 +82,23 @@ class BrokerRegistration:
         return self._unfenced
 
     async def register(self) -> BrokerEpoch:
-        """Retries until `initial.broker.registration.timeout.ms` has passed.
+        """Retries until `initial.broker.registration.timeout.ms` has passed; a node that was registered before does so
+        without end, since it serves again as soon as there is a controller.
 
-        InconsistentClusterError, UnsupportedVersionError, InvalidRequestError at once; DuplicateBrokerIdError and
-        QuorumUnavailableError at the end of that time.
+        A refusal at once: InconsistentClusterError, UnsupportedVersionError, InvalidRequestError. At the end of that
+        time: DuplicateBrokerIdError (of every registration), QuorumUnavailableError.
         """
         config = self._config()
         deadline = self._clock.monotonic() + config[settings.INITIAL_BROKER_REGISTRATION_TIMEOUT_MS] / 1000
         while True:
             try:
                 done = await self._link.register(self._request, timeout_s=REGISTER_TIMEOUT_S)
-            except (DuplicateBrokerIdError, QuorumUnavailableError) as error:
-                if self._clock.monotonic() >= deadline:
-                    raise
-                self._probe("registration_waits", broker=self._request.broker_id, reason=str(error))
+            except (StreamlogError, RpcError) as error:
+                failure = _retriable(error)
+                bounded = self._epoch is None or isinstance(failure, DuplicateBrokerIdError)
+                if bounded and self._clock.monotonic() >= deadline:
+                    raise failure from None
+                self._probe("registration_waits", broker=self._request.broker_id, reason=str(failure))
                 await asyncio.sleep(self._random.uniform(0.5, 1.0) * REGISTER_RETRY_S)
                 continue
             self._epoch = self._link.broker_epoch = done.broker_epoch
@@ -198,3 +201,12 @@ class BrokerRegistration:
     def _shows_unfenced(self, image: MetadataImage) -> bool:
         broker = image.brokers.get(self._request.broker_id)
         return broker is not None and broker.epoch == self._epoch and not broker.fenced
+
+
+def _retriable(error: StreamlogError | RpcError) -> StreamlogError:
+    """Why to register again. A refusal is raised: no later attempt would end otherwise."""
+    if isinstance(error, RpcError):  # the other node's trouble, not a decision on this one
+        return QuorumUnavailableError(f"the controller did not register this node: {error}")
+    if not error.retriable:
+        raise error
+    return error

@@ -11,7 +11,7 @@ from google.rpc.status_pb2 import Status as RpcStatus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.api.errors import from_message, from_rpc, to_message, to_rpc
+from streamlog.api.errors import TOO_LATE, from_message, from_rpc, to_message, to_rpc
 from streamlog.errors import (
     CorruptMessageError,
     DamagedFileError,
@@ -19,6 +19,7 @@ from streamlog.errors import (
     InvalidRequestError,
     NotLeaderError,
     OffsetOutOfRangeError,
+    RequestTimedOutError,
     Status,
     StreamlogError,
     ThrottledError,
@@ -121,6 +122,13 @@ def test_a_code_of_a_newer_node_is_an_error_all_the_same() -> None:
 def test_what_is_not_ours_stays_what_it_is(details_bin: bytes) -> None:
     error = RpcError(Status.UNAVAILABLE, "connection refused", details_bin=details_bin)
     assert from_rpc(error) is error
+
+
+def test_a_call_that_began_too_late_was_not_answered() -> None:
+    """To the caller it is as its own timeout, which comes at the same time."""
+    late = to_rpc(RequestTimedOutError("the deadline passed before the call began", **{TOO_LATE: "dropped"}))
+    assert from_rpc(late) is late
+    assert late.status is Status.DEADLINE_EXCEEDED
 
 
 def test_another_servers_error_info_is_not_taken_for_ours() -> None:

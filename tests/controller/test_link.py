@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
@@ -21,60 +20,20 @@ from streamlog.errors import (
     NotControllerError,
     OutcomeUnknownError,
     QuorumUnavailableError,
+    RequestTimedOutError,
     StaleBrokerEpochError,
     Status,
     ThrottledError,
 )
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
-from streamlog.ports import Channel, Clock, RpcError, Server, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import Clock, RpcError
 from streamlog.raft.voters import Voter
 from streamlog.sim import SimClock, SimLoop, run
+from tests.controller.scripted_network import GONE, Answer, ScriptedNetwork, gone
 
-Answer = Callable[[str, bytes], bytes]
-"""What a node says to a method's request; raises RpcError."""
-
-GONE = RpcError(Status.UNAVAILABLE, "gone")
+LATE = to_rpc(RequestTimedOutError("the deadline passed before the call began", too_late="dropped"))
 FORWARD = SERVICE + "Forward"
-
-
-class ScriptedChannel:
-    def __init__(self, network: ScriptedNetwork, address: str) -> None:
-        self._network = network
-        self._address = address
-
-    async def unary(
-        self, method: str, request: bytes, *, timeout_s: float, metadata: Mapping[str, str] | None = None
-    ) -> bytes:
-        self._network.asked.append((self._address, method.rpartition("/")[2]))
-        return self._network.nodes[self._address](method, request)
-
-    def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Stream]:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        self._network.closed.append(self._address)
-
-
-class ScriptedNetwork:
-    """Nodes are functions. What is asked is kept."""
-
-    def __init__(self, **nodes: Answer) -> None:
-        self.nodes = {f"{name}:1": answer for name, answer in nodes.items()}
-        self.asked: list[tuple[str, str]] = []
-        self.closed: list[str] = []
-
-    def connect(self, address: str) -> Channel:
-        return ScriptedChannel(self, address)
-
-    async def listen(
-        self, address: str, *, unary: Mapping[str, UnaryHandler], streaming: Mapping[str, StreamHandler]
-    ) -> Server:
-        raise NotImplementedError
-
-
-def gone(method: str, request: bytes) -> bytes:
-    raise GONE
 
 
 def names(address: str | None) -> Answer:
@@ -240,7 +199,7 @@ def test_errors_of_the_decision_are_not_repeated() -> None:
     run_story(network, story)
 
 
-@pytest.mark.parametrize("error", [GONE, to_rpc(OutcomeUnknownError("lost")), to_rpc(ThrottledError("full"))])
+@pytest.mark.parametrize("error", [GONE, LATE, to_rpc(OutcomeUnknownError("lost")), to_rpc(ThrottledError("full"))])
 def test_what_does_no_harm_is_repeated(error: RpcError) -> None:
     calls = []
 
@@ -273,6 +232,7 @@ def test_nothing_is_asked_for_before_the_registration() -> None:
     [
         (GONE, OutcomeUnknownError),  # it may have got there
         (RpcError(Status.DEADLINE_EXCEEDED), OutcomeUnknownError),
+        (LATE, OutcomeUnknownError),
         (to_rpc(OutcomeUnknownError("lost")), OutcomeUnknownError),
         (to_rpc(StaleBrokerEpochError("old")), StaleBrokerEpochError),
         (to_rpc(NotControllerError("not me")), QuorumUnavailableError),  # it was not carried out
