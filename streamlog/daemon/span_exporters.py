@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import format_span_id, format_trace_id
 
+from streamlog.ports.tracing import SpanCounts
 from streamlog.printable import escaped
 
 REPORT_S: Final = 60.0
@@ -85,17 +86,20 @@ class ReportingExporter(SpanExporter):
         where: str,
         write: WriteLine,
         reason: Callable[[], str],
+        counts: SpanCounts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._exporter = exporter
         self._where = where
         self._write = write
         self._reason = reason
+        self._counts = counts
         self._clock = clock
         self._dropped = 0  # since the exports fail
         self._reported_s: float | None = None
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._counts.taken += len(spans)
         try:
             result = self._exporter.export(spans)
             reason = self._reason()
@@ -117,6 +121,7 @@ class ReportingExporter(SpanExporter):
 
     def _on_failure(self, count: int, reason: str) -> None:
         self._dropped += count
+        self._counts.failed += count
         now = self._clock()
         if self._reported_s is None or now - self._reported_s >= REPORT_S:
             self._reported_s = now

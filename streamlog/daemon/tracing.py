@@ -16,7 +16,7 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from opentelemetry.context import Context
@@ -37,7 +37,7 @@ from streamlog.daemon.span_exporters import LogExporter, ReportingExporter, capt
 from streamlog.errors import InvalidConfigError
 from streamlog.ports import Span, SpanKind
 from streamlog.ports.trace_context import is_sampled, is_traceparent
-from streamlog.ports.tracing import ERROR_TYPE, LINKS_MAX, NODE, Attributes, AttributeValue
+from streamlog.ports.tracing import ERROR_TYPE, LINKS_MAX, NODE, Attributes, AttributeValue, SpanCounts
 from streamlog.release import RELEASE
 
 EXPORT_S: Final = 5.0
@@ -64,12 +64,14 @@ class NodeSpans:
     def __init__(self, config: Config, lines: LogLines) -> None:
         """InvalidConfigError."""
         self._ratio = config[settings.TRACING_SAMPLE_RATIO]
+        self.counts = SpanCounts()
+        self._queue_max = config[settings.TRACING_QUEUE_MAX_SPANS]
         self._exporter, where = _exporter(config, lines)
         self._provider = TracerProvider(sampler=ALWAYS_ON, resource=_resource(config), shutdown_on_exit=False)
         self._provider.add_span_processor(
             BatchSpanProcessor(
-                ReportingExporter(self._exporter, where, lines.write, captured_reasons()),
-                max_queue_size=config[settings.TRACING_QUEUE_MAX_SPANS],
+                ReportingExporter(self._exporter, where, lines.write, captured_reasons(), self.counts),
+                max_queue_size=self._queue_max,
                 schedule_delay_millis=DELAY_MS,
                 max_export_batch_size=BATCH_SPANS_MAX,
             )
@@ -90,8 +92,16 @@ class NodeSpans:
             return None
         linked = [Link(_span_context(link)) for link in links[:LINKS_MAX] if is_traceparent(link)]
         return _NodeSpan(
-            self._tracer.start_span(name, context=context, kind=_KINDS[kind], attributes=attributes, links=linked)
+            self._tracer.start_span(name, context=context, kind=_KINDS[kind], attributes=attributes, links=linked),
+            self._on_end,
         )
+
+    def _on_end(self) -> None:
+        """OpenTelemetry does not say which spans its queue drops: those beyond its bound that nothing has taken."""
+        counts = self.counts
+        counts.ended += 1
+        if counts.ended - counts.taken - counts.overflowed > self._queue_max:
+            counts.overflowed += 1
 
     async def close(self) -> None:
         """Sends what is queued, for FLUSH_S at most."""
@@ -112,10 +122,11 @@ class NodeSpans:
 
 
 class _NodeSpan:
-    __slots__ = ("_span", "traceparent")
+    __slots__ = ("_on_end", "_span", "traceparent")
 
-    def __init__(self, span: OtelSpan) -> None:
+    def __init__(self, span: OtelSpan, on_end: Callable[[], None]) -> None:
         self._span = span
+        self._on_end = on_end
         context = span.get_span_context()
         self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
@@ -134,6 +145,7 @@ class _NodeSpan:
             self._span.set_attribute(ERROR_TYPE, error_type)
             self._span.set_status(StatusCode.ERROR, message[:MESSAGE_LENGTH_MAX])
         self._span.end()
+        self._on_end()
 
 
 def _span_context(traceparent: str) -> SpanContext:

@@ -78,13 +78,15 @@ class Node:
         )
         self._identity = IdentificationService(self._node_id, self._incarnation_id)
         self._health = Health(served_methods.client_services())
-        self.metrics = NodeMetrics(self._node_id, self._view, ports, lambda: self.is_ready)
         self._authorizer = made_authorizer(self._config, self._view)
+        gate = made_gate(self._config, self._view, self._authorizer, ports)
+        self.metrics = NodeMetrics(self._node_id, self._view, ports, self._authorizer, lambda: self.is_ready)
+        self.metrics.logins = None if gate is None else gate.logins
         self._router = MethodRouter(
             served_methods.unary_methods(),
             served_methods.streaming_methods(),
             self.metrics.calls,
-            made_gate(self._config, self._view, self._authorizer, ports),
+            gate,
             None if ports.tracing is None else RequestSpans(ports.tracing),
         )
         self._address: Address | None = None

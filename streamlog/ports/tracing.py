@@ -16,6 +16,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from msgspec import Struct
+
 AttributeValue: TypeAlias = str | int | float | bool
 Attributes: TypeAlias = Mapping[str, AttributeValue]
 
@@ -67,8 +69,20 @@ class Span(Protocol):
         ...
 
 
+class SpanCounts(Struct):
+    """Since the start. Each number has one thread that raises it."""
+
+    ended: int = 0
+    taken: int = 0  # by the exporter, whatever its result
+    failed: int = 0  # of these, not exported
+    overflowed: int = 0  # dropped by a full queue
+
+
 class Tracing(Protocol):
-    """Synchronous and fast; what cannot be kept or exported is dropped. One event loop."""
+    """Synchronous and fast; what cannot be kept or exported is dropped, and counted. One event loop."""
+
+    @property
+    def counts(self) -> SpanCounts: ...
 
     def start(
         self, name: str, kind: SpanKind, attributes: Attributes, /, *, parent: str = "", links: Sequence[str] = ()

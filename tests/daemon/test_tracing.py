@@ -22,6 +22,7 @@ from streamlog.daemon.span_exporters import REPORT_S, ReportingExporter
 from streamlog.daemon.tracing import NodeSpans
 from streamlog.errors import InvalidConfigError
 from streamlog.ports import SpanKind
+from streamlog.ports.tracing import SpanCounts
 from tests.support.otlp_receiver import receiving
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -143,8 +144,12 @@ def test_a_slow_collector_neither_blocks_the_node_nor_grows_its_queue(monkeypatc
     for _ in range(5_000):  # returns, although nothing is exported
         one()
     monkeypatch.setattr(tracing, "ABORT_S", WAIT_S)
+    assert spans.counts.ended == 5_300
+    dropped = spans.counts.overflowed
     asyncio.run(spans.close())  # gives up after FLUSH_S, and releases it
     assert 600 <= blocked.exported <= 600 + 300
+    assert dropped == 5_300 - blocked.exported
+    assert spans.counts.failed == 0
     assert len(lines.written) == 1  # where spans are exported to
 
 
@@ -157,8 +162,14 @@ def test_a_collector_that_is_down_is_reported_once_a_minute() -> None:
 
     written: list[tuple[str, str]] = []
     now_s = 1_000.0
+    counts = SpanCounts()
     exporter = ReportingExporter(
-        Down(), "http://c:4317", lambda level, text: written.append((level, text)), lambda: "refused", lambda: now_s
+        Down(),
+        "http://c:4317",
+        lambda level, text: written.append((level, text)),
+        lambda: "refused",
+        counts,
+        lambda: now_s,
     )
     for _ in range(200):
         exporter.export([ReadableSpan("n")])
@@ -171,6 +182,7 @@ def test_a_collector_that_is_down_is_reported_once_a_minute() -> None:
     assert written[2:] == [("INFO", "exports spans to http://c:4317 again; 200 were dropped")]
     exporter.export([ReadableSpan("n")])
     assert written[3][0] == "WARN"
+    assert (counts.taken, counts.failed) == (203, 201)
 
 
 def test_an_exporter_that_raises_is_a_failure() -> None:
@@ -179,7 +191,7 @@ def test_an_exporter_that_raises_is_a_failure() -> None:
             raise ValueError("no")
 
     written: list[str] = []
-    exporter = ReportingExporter(Broken(), "c", lambda level, text: written.append(text), lambda: "")
+    exporter = ReportingExporter(Broken(), "c", lambda level, text: written.append(text), lambda: "", SpanCounts())
     assert exporter.export([ReadableSpan("n")]) is SpanExportResult.FAILURE
     assert "(ValueError: no)" in written[0]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from streamlog.ports import SpanKind
 from streamlog.ports.trace_context import is_sampled, is_traceparent
-from streamlog.ports.tracing import Attributes, AttributeValue
+from streamlog.ports.tracing import Attributes, AttributeValue, SpanCounts
 
 
 class RecordedSpan:
@@ -73,6 +73,10 @@ class NodeTracing:
     def __init__(self, store: SpanStore, node: int) -> None:
         self._store = store
         self._node = node
+
+    @property
+    def counts(self) -> SpanCounts:
+        return SpanCounts(ended=sum(span.ended > 0 and span.node == self._node for span in self._store.spans))
 
     def start(
         self, name: str, kind: SpanKind, attributes: Attributes, /, *, parent: str = "", links: Sequence[str] = ()

@@ -130,6 +130,27 @@ NODE: Final = Page(
                         Query('streamlog_queued_request_limit_bytes{instance="$instance"}', "limit"),
                     ),
                 ),
+                Chart(
+                    "Logins and refusals",
+                    "Passwords checked, and rights that callers lacked.",
+                    "ops",
+                    (
+                        Query('rate(streamlog_logins_total{instance="$instance"}[5m])', "login {{result}}"),
+                        Query(
+                            'rate(streamlog_authorization_refused_total{instance="$instance"}[5m])',
+                            "refused {{resource}}",
+                        ),
+                    ),
+                ),
+                Chart(
+                    "Spans",
+                    "Ended, where the node is traced, and those that no collector got.",
+                    "ops",
+                    (
+                        Query('rate(streamlog_spans_total{instance="$instance"}[5m])', "ended"),
+                        Query('rate(streamlog_spans_dropped_total{instance="$instance"}[5m])', "dropped: {{reason}}"),
+                    ),
+                ),
             ),
         ),
         Section(

@@ -14,6 +14,7 @@ from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics.families import Family, gauge, info, single
 from streamlog.model import BrokerId, LeaderEpoch
+from streamlog.node.metrics.access import access_families
 from streamlog.node.metrics.calls import CallMeter
 from streamlog.node.metrics.changes import MetadataChanges
 from streamlog.node.metrics.client_bounds import client_bound_families
@@ -23,11 +24,14 @@ from streamlog.node.metrics.groups import group_families
 from streamlog.node.metrics.integrity import integrity_families
 from streamlog.node.metrics.partitions import partition_families
 from streamlog.node.metrics.quorum import quorum_families
+from streamlog.node.metrics.spans import span_families
 from streamlog.node.metrics.transactions import transaction_families
 from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.quorum_member import QuorumMember
 from streamlog.ports import Ports
 from streamlog.release import RELEASE
+from streamlog.services.access.authenticator import Authenticator
+from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.storage.directories.directories import LogDirectories
 
@@ -48,13 +52,22 @@ class Sources(Struct, frozen=True, kw_only=True):
 class NodeMetrics:
     """Owned by the node, from its start: before it is ready there are fewer metrics."""
 
-    def __init__(self, me: BrokerId, view: MetadataView, ports: Ports, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        me: BrokerId,
+        view: MetadataView,
+        ports: Ports,
+        authorizer: Authorizer,
+        is_ready: Callable[[], bool],
+    ) -> None:
         self._me = me
         self._view = view
         self._ports = ports
+        self._authorizer = authorizer
         self._is_ready = is_ready
         self._changes = MetadataChanges(me, view, self._was_proven)
         self.calls = CallMeter(ports.clock, ports.probe, ports.log_levels)
+        self.logins: Authenticator | None = None  # None without an authorizer
         self.sources: Sources | None = None
 
     def _was_proven(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> bool:
@@ -68,6 +81,8 @@ class NodeMetrics:
             gauge("streamlog_ready", "1 while this node serves clients.", single(int(self._is_ready()))),
             *self.calls.families(),
             *self._changes.families(),
+            *access_families(self._authorizer, self.logins),
+            *span_families(self._ports.tracing),
         ]
         sources = self.sources
         if sources is None:

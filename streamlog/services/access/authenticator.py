@@ -50,7 +50,8 @@ class Authenticator:
         self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
         self._throttle = LoginThrottle(clock.monotonic)
         self.checked = 0  # passwords, since the start
-        self.refused = 0
+        self.accepted = 0
+        self.refused = 0  # attempts that came too soon after failed ones, too
 
     def known(self, header: str) -> str | None:
         """The user, if this header was accepted not long ago and still is."""
@@ -81,7 +82,11 @@ class Authenticator:
             done.exception()  # seen, even if its caller has left
 
     async def _check(self, header: str, digest: bytes, address: str) -> str:
-        user, password = _parsed(header)
+        try:
+            user, password = _parsed(header)
+        except SaslAuthenticationError:
+            self.refused += 1
+            raise
         wait_s = self._throttle.wait_s(user, address)
         if wait_s > 0:
             self.refused += 1
@@ -97,6 +102,7 @@ class Authenticator:
             self.refused += 1
             raise SaslAuthenticationError("wrong user name or password (sasl.username, sasl.password)")
         self._throttle.succeeded(user, address)
+        self.accepted += 1
         self._remembered.pop(digest, None)
         self._remembered[digest] = _Login(user, stored, self._clock.monotonic() + REMEMBERED_S)
         while len(self._remembered) > REMEMBERED_MAX:

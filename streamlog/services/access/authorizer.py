@@ -17,6 +17,12 @@ from streamlog.metadata.view import MetadataView
 
 REMEMBERED_MAX: Final = 50_000
 """Decisions; then all are forgotten, and made again."""
+RESOURCES: Final = (
+    AclResourceType.TOPIC,
+    AclResourceType.GROUP,
+    AclResourceType.TRANSACTIONAL_ID,
+    AclResourceType.CLUSTER,
+)
 _Key = tuple[str, str, AclOperation, AclResourceType, str]
 
 
@@ -33,6 +39,7 @@ class Authorizer:
         self._rules = AclRules(self._acls, default=default)
         self._remembered: dict[_Key, bool] = {}
         self._changed: list[Callable[[], None]] = []
+        self.refused = dict.fromkeys(RESOURCES, 0)  # rights that callers lacked, since the start
         if enabled:
             view.listen(self._on_image)
 

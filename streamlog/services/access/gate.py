@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from streamlog.access.acl import AclResourceType
 from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
 from streamlog.api.errors import to_rpc
@@ -70,6 +71,10 @@ class MethodGate:
     @property
     def open_streams(self) -> int:
         return len(self._open)
+
+    @property
+    def logins(self) -> Authenticator:
+        return self._authenticator
 
     def unary(self, method: str, handler: UnaryHandler) -> UnaryHandler:
         row = METHOD_RIGHTS.get(method)
@@ -132,6 +137,7 @@ class MethodGate:
         if caller.may_all:
             return None
         if row is None:
+            self._authorizer.refused[AclResourceType.CLUSTER] += 1
             raise to_rpc(ClusterAuthorizationError(f"{caller.principal} may not call {info.method.lstrip('/')}"))
         return Guard(self._authorizer, self._view, caller.principal, _host(info.peer), row, remembers=remembers)
 

@@ -64,18 +64,21 @@ class Guard:
             wanted = AclOperation[operation]
             if self.may(wanted, _TOPIC, found.name):
                 return None
+            self._authorizer.refused[_TOPIC] += 1
             return TopicAuthorizationError(
                 f"{self.principal} may not {wanted.name} the topic of this id; an administrator can allow it with "
                 "streamlogctl acl add",
                 field="topic_id",
             )
-        return self.refusal(AclOperation[operation], _TOPIC, topic)
+        if operation == AclOperation.DESCRIBE.name:  # the topic is left out of an answer
+            return self.refusal(AclOperation.DESCRIBE, _TOPIC, topic)
+        return self._counted_refusal(AclOperation[operation], _TOPIC, topic)
 
     def creation_refusal(self, topic: str) -> StreamlogError | None:
         """CREATE on the cluster or on the topic."""
         if self.may(AclOperation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME):
             return None
-        return self.refusal(AclOperation.CREATE, _TOPIC, topic)
+        return self._counted_refusal(AclOperation.CREATE, _TOPIC, topic)
 
     def may_list(self, kind: str, name: str) -> bool:
         """DESCRIBE on it; groups also with DESCRIBE on the cluster."""
@@ -110,12 +113,18 @@ class Guard:
 
     def require(self, operation: AclOperation, kind: AclResourceType, *names: str) -> None:
         for name in names:
-            error = self.refusal(operation, kind, name)
+            error = self._counted_refusal(operation, kind, name)
             if error is not None:
                 raise error
 
     def require_cluster(self, operation: AclOperation) -> None:
         self.require(operation, AclResourceType.CLUSTER, CLUSTER_NAME)
+
+    def _counted_refusal(self, operation: AclOperation, kind: AclResourceType, name: str) -> StreamlogError | None:
+        refused = self.refusal(operation, kind, name)
+        if refused is not None:
+            self._authorizer.refused[kind] += 1
+        return refused
 
     # -- for the gate
 

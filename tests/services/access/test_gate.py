@@ -36,6 +36,7 @@ from streamlog.metadata.records import (
 )
 from streamlog.metadata.view import MetadataView
 from streamlog.model import RaftIndex
+from streamlog.node.metrics.access import access_families
 from streamlog.node.served_methods import streaming_methods, unary_methods
 from streamlog.ports import CallInfo, RpcError, SpanKind, Stream
 from streamlog.ports.system import SystemClock, ThreadWorkers
@@ -161,6 +162,32 @@ async def test_a_client_may_do_what_its_entries_say(setup: Setup) -> None:
     assert isinstance(await setup.refusal(info(peer="10.0.0.2:9"), heartbeat), TopicAuthorizationError)
 
 
+async def test_refusals_are_counted_by_resource(setup: Setup) -> None:
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    await setup.refusal(info(), heartbeat)  # the group is refused before the topic is looked at
+    setup.apply(
+        AclRecord(acl=acl(AclOperation.READ, "g", AclResourceType.GROUP)),
+        RemoveAclRecord(acl=acl(AclOperation.READ, "t")),
+    )
+    await setup.refusal(info(), heartbeat)
+
+    def looks(call: CallInfo) -> None:
+        assert call.guard is not None
+        assert call.guard.topic_refusal("WRITE", "t") is not None
+        assert call.guard.creation_refusal("new") is not None
+        assert call.guard.topic_refusal("DESCRIBE", "t") is not None  # only left out of an answer
+        assert not call.guard.may_list("GROUP", "other")
+
+    await setup.call(info(), looks)
+    families = {family.name: dict(family.samples) for family in access_families(setup.authorizer, setup.passwords)}
+    assert families["streamlog_authorization_refused_total"] == {
+        ("topic",): 3,
+        ("group",): 1,
+        ("transactional_id",): 0,
+        ("cluster",): 0,
+    }
+
+
 async def test_a_password_is_checked_once(setup: Setup) -> None:
     setup.apply(UserRecord(name="alice", password=ALICE))
     seen: list[str] = []
@@ -169,6 +196,7 @@ async def test_a_password_is_checked_once(setup: Setup) -> None:
     )
     await setup.call(info("alice", password="right", peer="10.0.0.9:1"))
     assert (setup.checked, len(seen)) == (1, 5)
+    assert (setup.passwords.accepted, setup.passwords.refused) == (1, 0)
     setup.apply(UserRecord(name="alice", password=replace(ALICE, salt=b"t" * 16)))
     assert isinstance(await setup.refusal(info("alice", password="right")), SaslAuthenticationError)
     setup.apply(RemoveUserRecord(name="alice"))
@@ -181,13 +209,14 @@ async def test_guessing_is_slowed_down(setup: Setup) -> None:
         assert isinstance(await setup.refusal(info("alice", password="wrong")), SaslAuthenticationError)
     assert setup.checked < 10
     assert "too many failed logins" in (await setup.refusal(info("alice", password="right"))).message
+    assert (setup.passwords.accepted, setup.passwords.refused) == (0, 21)
 
 
 @pytest.mark.parametrize("header", ["", "Basic", "Basic !", "Bearer x", "Basic " + "QQ" * 4_000, "Basic QUFB"])
 async def test_a_header_that_cannot_be_read(setup: Setup, header: str) -> None:
     broken = replace(info(), metadata={"authorization": header})
     assert isinstance(await setup.refusal(broken), SaslAuthenticationError)
-    assert setup.checked == 0
+    assert (setup.checked, setup.passwords.refused) == (0, 1)
 
 
 class NoStream:
