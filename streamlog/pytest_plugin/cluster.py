@@ -8,6 +8,7 @@ not killed (`streamlogctl local kill` does that), and share the processor and th
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
@@ -17,7 +18,10 @@ from typing import Any, Final, Self, TypeVar
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import CreatedTopic
 from streamlog.config import Loaded, load_node
+from streamlog.config.settings import node_settings
 from streamlog.daemon.free_ports import HOST, free_ports
+from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.tracing_choice import check_tracing, open_tracing
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.node import Node
@@ -27,6 +31,7 @@ from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("streamlog.node")
 
 # For nodes that share a machine with tests and run for seconds; a busy machine deposes no leader (a node that stopped
 # is replaced at once all the same, as its streams break), and the shutdown does not wait.
@@ -191,6 +196,8 @@ class _RunningNode:
     """A node that can be stopped and started again, at one address."""
 
     def __init__(self, config: Loaded, address: str) -> None:
+        """InvalidConfigError."""
+        check_tracing(config.config)
         self.address = address
         self._config = config
         self._run_task: asyncio.Task[None] | None = None
@@ -246,8 +253,15 @@ class _RunningNode:
     async def _run_node(self, serving: asyncio.Event) -> None:
         fs, workers = PosixFileSystem(), ThreadWorkers()
         network = GrpcNetwork(on_crash=lambda error: node.call_failed(error))
+        spans = open_tracing(self._config.config, LogLines(self._config.config[node_settings.NODE_ID], _Logged()))
         ports = Ports(
-            fs=fs, network=network, clock=SystemClock(), random=system_random(), workers=workers, probe=no_probe
+            fs=fs,
+            network=network,
+            clock=SystemClock(),
+            random=system_random(),
+            workers=workers,
+            probe=no_probe,
+            tracing=spans,
         )
         node = self._node = Node(self._config, ports)
         ready = asyncio.create_task(node.wait_until_ready())
@@ -256,6 +270,18 @@ class _RunningNode:
             await node.run()
         finally:
             ready.cancel()
+            if spans is not None:
+                await spans.close()
             await network.close()
             workers.close()
             fs.close()
+
+
+class _Logged:
+    """What a node would write to its own log about its spans, as a logger's lines: a test has no such file."""
+
+    def write(self, text: str, /) -> None:
+        _log.info(text.rstrip("\n"))
+
+    def flush(self) -> None:
+        """Nothing is kept back."""

@@ -13,6 +13,7 @@ from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import InvalidConfigError, InvalidRequestError, StorageError
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.support.otlp_receiver import receiving
 
 
 def test_nodes_serve_when_the_test_begins(streamlog_cluster: InProcessCluster) -> None:
@@ -69,3 +70,18 @@ def test_the_plugin_loads_nothing_until_it_is_asked() -> None:
     script = "import sys, streamlog.pytest_plugin; print(sorted(n for n in sys.modules if n.startswith('streamlog')))"
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "['streamlog', 'streamlog.pytest_plugin', 'streamlog.release']"
+
+
+def test_nodes_export_their_spans(tmp_path: Path) -> None:
+    with receiving() as (receiver, endpoint):
+        settings = {"tracing.exporter": "otlp", "tracing.otlp.endpoint": endpoint, "tracing.sample.ratio": "1"}
+        with InProcessCluster(tmp_path, nodes=1, settings=settings) as cluster:
+            cluster.create_topic("orders")
+            wanted = "streamlog.v1.Admin/CreateTopics"
+            receiver.wait_until(lambda spans: any(span.name == wanted for span in spans), 60)
+
+
+def test_tracing_without_its_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamlog.daemon.tracing_choice.NEEDED", ("opentelemetry.of.another.world",))
+    with pytest.raises(InvalidConfigError, match="OpenTelemetry"):
+        InProcessCluster(tmp_path, nodes=1, settings={"tracing.exporter": "otlp"})
