@@ -46,6 +46,7 @@ RESTRICTED = {
         "console/access/database.py",
         "console/access/users.py",
         "console/collection/history.py",
+        "console/collection/history_database.py",
     },
     "argon2": {"console/access/users.py"},
     "authlib": {"console/access/oidc.py"},

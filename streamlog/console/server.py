@@ -87,8 +87,8 @@ def serve(settings: Mapping[str, object], options: ServerOptions, on_ready: Call
     port = listener.getsockname()[1]
     url = f"{'http' if tls is None else 'https'}://{_bracketed(options.host)}:{port}/"
     history = SampleHistory.open(options.database or f"sqlite:///{(data / HISTORY_FILE).absolute()}")
-    if history.moved_aside:
-        on_ready(f"The history was corrupt and is kept as {history.moved_aside}; a new one was created.")
+    if history.database.notice:
+        on_ready(history.database.notice)
     public = options.public_url.rstrip("/")
     provider = None if rules.oidc is None else _provider(rules.oidc, public or url.rstrip("/"))
     access = Access(users, AuditLog(engine), required=required, rules=rules.values)
@@ -185,7 +185,7 @@ def _app(
     times = {"default.api.timeout.ms": CALL_MS, "request.timeout.ms": CALL_MS}
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")
     sampler = ClusterSampler(admin, history, NodeVersions(settings))
-    engine = AlarmEngine(sampler, AlarmStore(history.engine), rules)
+    engine = AlarmEngine(sampler, AlarmStore(history.database), rules)
     decoder = SchemaDecoder()
 
     @asynccontextmanager

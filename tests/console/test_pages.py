@@ -315,7 +315,7 @@ def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_p
             )
             found.close()
         history = SampleHistory.open(database)
-        assert not history.moved_aside
+        assert not history.database.moved_aside
         assert history.read(SAMPLED, time.time() - 600, time.time() + 10)
         history.close()
 

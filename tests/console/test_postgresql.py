@@ -20,7 +20,8 @@ from streamlog.console.access.audit import AuditFilter, AuditLog, Kind
 from streamlog.console.access.database import AccessError
 from streamlog.console.access.users import Users
 from streamlog.console.alarms.store import AlarmStore
-from streamlog.console.collection.history import TIERS, HistoryError, Point, SampleHistory
+from streamlog.console.collection.history import TIERS, Point, SampleHistory
+from streamlog.console.collection.history_database import HistoryError
 from tests.console.postgresql import PASSWORD, PostgreSql, missing, server
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -38,7 +39,7 @@ def running() -> Iterator[PostgreSql]:
 def postgresql(running: PostgreSql) -> PostgreSql:
     """Empty."""
     history = SampleHistory.open(running.url)
-    with history.engine.begin() as connection:
+    with history.database.engine.begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))
     history.close()
@@ -60,7 +61,7 @@ def test_history_is_written_read_thinned_and_there_after_a_restart(postgresql: P
     assert history.read(LAG, begin_s + 1_190, begin_s + 1_195)[-1] == Point(begin_s + 1_190, 119)
     history.write(begin_s + 1_190, {LAG: 7})
     assert history.read(LAG, begin_s + 1_190, begin_s + 1_195) == [Point(begin_s + 1_190, 7)]
-    assert history.size_bytes() == 0
+    assert history.database.size_bytes() == 0
     history.close()
 
 
@@ -97,7 +98,7 @@ def test_a_database_that_stops_is_reported_and_used_again(postgresql: PostgreSql
 def test_users_audit_log_and_alarms_share_it(postgresql: PostgreSql, tmp_path: Path) -> None:
     history = SampleHistory.open(postgresql.url)
     engine = database.opened(tmp_path, postgresql.url)
-    users, audit, alarms = Users(engine), AuditLog(engine), AlarmStore(history.engine)
+    users, audit, alarms = Users(engine), AuditLog(engine), AlarmStore(history.database)
     users.add("alice", "a long password", UserRole.ADMIN)
     with pytest.raises(AccessError, match="alice"):
         users.add("alice", "a long password", UserRole.VIEWER)

@@ -44,7 +44,7 @@ def console_failures() -> Iterator[None]:
     """Missing packages, and errors of the console's databases, as messages."""
     try:
         from streamlog.console.access.database import AccessError
-        from streamlog.console.collection.history import HistoryError
+        from streamlog.console.collection.history_database import HistoryError
     except ModuleNotFoundError as error:
         raise _missing(error) from None
     try:

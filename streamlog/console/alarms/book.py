@@ -1,7 +1,8 @@
 """The alarms, silences and events: in memory, and in the database.
 
 One event loop. A state changes on the loop in one step and is then written. Where the database cannot be written,
-alarms continue in memory, `problem` has the reason, and what was not written is written with the next change.
+alarms continue in memory, `problem` has the reason, and what was not written is written with the next change. All of
+it is written again where the database's file was replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamlog.console.alarms.evaluation import (
     shifted,
 )
 from streamlog.console.alarms.store import AlarmEvent, AlarmStore
-from streamlog.console.collection.history import HistoryError
+from streamlog.console.collection.history_database import HistoryError
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class AlarmBook:
         self._silences: list[Silence] = []
         self._unwritten: set[Key] = set()
         self._unwritten_silences = False
+        self._opened_count = store.opened_count
         self.problem = ""  # empty: the database can be written
 
     @property
@@ -135,6 +137,10 @@ class AlarmBook:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _write(self, events: Sequence[AlarmEvent] = (), deliveries: Sequence[NoticeDelivery] = ()) -> None:
+        if self._store.opened_count != self._opened_count:
+            self._opened_count = self._store.opened_count
+            self._unwritten |= self._alarms.keys()
+            self._unwritten_silences = True
         keys, with_silences = set(self._unwritten), self._unwritten_silences
         if not (keys or events or deliveries or with_silences):
             return

@@ -19,7 +19,6 @@ from msgspec import Struct
 from sqlalchemy import (
     Column,
     Connection,
-    Engine,
     Float,
     Integer,
     MetaData,
@@ -37,7 +36,7 @@ from sqlalchemy.exc import DatabaseError
 from streamlog.console.alarms.conditions.assessments import Subject
 from streamlog.console.alarms.deliveries import DeliveryStatus, NoticeDelivery
 from streamlog.console.alarms.evaluation import AlarmState, Key, Silence
-from streamlog.console.collection.history import HistoryError
+from streamlog.console.collection.history_database import HistoryDatabase, HistoryError, reason
 
 T = TypeVar("T")
 
@@ -97,25 +96,21 @@ class Stored(Struct, frozen=True):
 class AlarmStore:
     """Every method raises HistoryError where the database cannot be used."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: HistoryDatabase) -> None:
+        self._database = database
         try:
-            with engine.begin() as connection:
-                _METADATA.create_all(connection)
-                version = connection.execute(select(_SCHEMA.c.version)).scalar()
-                if version is None:
-                    connection.execute(insert(_SCHEMA).values(version=SCHEMA_VERSION))
-                elif version > SCHEMA_VERSION:
-                    raise HistoryError(
-                        f"The alarms were written by a newer release (schema {version}, this one knows "
-                        f"{SCHEMA_VERSION}): use that release, or another --data directory."
-                    )
+            database.add_tables(_set_up)
         except DatabaseError as error:
-            raise _failed("opened", error) from None
+            raise HistoryError(f"The alarms cannot be opened: {reason(error)}") from None
+
+    @property
+    def opened_count(self) -> int:
+        """Another number: the tables are those of another file, and may be empty."""
+        return self._database.opened_count
 
     def load(self) -> Stored:
         try:
-            with self._engine.connect() as connection:
+            with self._database.engine.connect() as connection:
                 queued = select(_DELIVERIES.c.body).where(_DELIVERIES.c.status == DeliveryStatus.QUEUED.value)
                 return Stored(
                     alarms=_bodies(connection, select(_STATES.c.body), AlarmState),
@@ -123,7 +118,7 @@ class AlarmStore:
                     queued=_bodies(connection, queued.order_by(_DELIVERIES.c.at), NoticeDelivery),
                 )
         except DatabaseError as error:
-            raise _failed("read", error) from None
+            raise self._failed("read", error) from None
 
     def write(
         self,
@@ -135,7 +130,7 @@ class AlarmStore:
     ) -> None:
         """In one transaction. `silences`: all that there are from now on; None: unchanged."""
         try:
-            with self._engine.begin() as connection:
+            with self._database.engine.begin() as connection:
                 for rule, subject in [*removed, *(one.key for one in states)]:
                     connection.execute(
                         delete(_STATES).where(_STATES.c.rule == rule, _STATES.c.subject == _text(subject))
@@ -165,7 +160,7 @@ class AlarmStore:
                     connection.execute(delete(_SILENCES))
                     _insert(connection, _SILENCES, [{"id": one.silence_id, "body": _text(one)} for one in silences])
         except DatabaseError as error:
-            raise _failed("written", error) from None
+            raise self._failed("written", error) from None
 
     def events(self, limit: int, offset: int = 0) -> list[AlarmEvent]:
         """The newest first."""
@@ -178,15 +173,15 @@ class AlarmStore:
 
     def _read(self, wanted: Any, kind: type[T]) -> list[T]:
         try:
-            with self._engine.connect() as connection:
+            with self._database.engine.connect() as connection:
                 return _bodies(connection, wanted, kind)
         except DatabaseError as error:
-            raise _failed("read", error) from None
+            raise self._failed("read", error) from None
 
     def clean(self, now_s: float) -> None:
         """Deletes what is older than KEPT_S or beyond ROWS_MAX. To be called periodically."""
         try:
-            with self._engine.begin() as connection:
+            with self._database.engine.begin() as connection:
                 for table, condition in (
                     (_EVENTS, _EVENTS.c.at == _EVENTS.c.at),
                     (_DELIVERIES, _DELIVERIES.c.status != DeliveryStatus.QUEUED.value),
@@ -198,7 +193,24 @@ class AlarmStore:
                         oldest_s = max(oldest_s, connection.execute(edge).scalar_one())
                     connection.execute(delete(table).where(table.c.at <= oldest_s, condition))
         except DatabaseError as error:
-            raise _failed("cleaned", error) from None
+            raise self._failed("cleaned", error) from None
+
+    def _failed(self, what: str, error: DatabaseError) -> HistoryError:
+        self._database.suspect(error)
+        return HistoryError(f"The alarms cannot be {what}: {reason(error)}")
+
+
+def _set_up(connection: Connection) -> None:
+    """HistoryError: a newer release wrote them."""
+    _METADATA.create_all(connection)
+    version = connection.execute(select(_SCHEMA.c.version)).scalar()
+    if version is None:
+        connection.execute(insert(_SCHEMA).values(version=SCHEMA_VERSION))
+    elif version > SCHEMA_VERSION:
+        raise HistoryError(
+            f"The alarms were written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}): "
+            "use that release, or another --data directory."
+        )
 
 
 def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
@@ -219,7 +231,3 @@ def _bodies(connection: Connection, wanted: Any, kind: type[T]) -> list[T]:
 
 def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _failed(what: str, error: DatabaseError) -> HistoryError:
-    return HistoryError(f"The alarms cannot be {what}: {str(error.orig).splitlines()[0]}")

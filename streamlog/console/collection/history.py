@@ -9,7 +9,7 @@ A point of a coarser tier is the mean of the finer ones. A value that has not ch
 is not written, and is filled in when reading: idle series take no space. The series SAMPLED has a point for each
 sample, so that a time in which the console did not run is a gap and not a level line.
 
-A corrupt database file is moved aside and reported, and a new one created: the console must start without its history.
+What happens to a corrupt file, or to one that is replaced while the console runs, is in `history_database`.
 
 All calls block, and are made in one worker thread (`ClusterSampler`).
 """
@@ -17,17 +17,13 @@ All calls block, and are made in one worker thread (`ClusterSampler`).
 from __future__ import annotations
 
 import hashlib
-import os
-import sqlite3
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import (
     Column,
     Connection,
-    Engine,
     Float,
     ForeignKey,
     Integer,
@@ -37,16 +33,14 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     bindparam,
-    create_engine,
     delete,
-    event,
     func,
     insert,
     select,
 )
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError
 
+from streamlog.console.collection.history_database import HistoryDatabase, HistoryError, reason
 from streamlog.console.collection.rates import Series
 
 SCHEMA_VERSION: Final = 1
@@ -96,10 +90,6 @@ class Point(Struct, frozen=True):
     value: float | None  # None: no samples from here to the next point
 
 
-class HistoryError(Exception):
-    """The database cannot be used."""
-
-
 class _Gathering(Struct):
     """The sum of the values in the current step of a tier."""
 
@@ -111,9 +101,9 @@ class _Gathering(Struct):
 class SampleHistory:
     """Used by one process, in one thread."""
 
-    def __init__(self, engine: Engine, moved_aside: str = "") -> None:
-        self._engine = engine
-        self.moved_aside = moved_aside  # the corrupt file's new path; empty: the file was intact
+    def __init__(self, database: HistoryDatabase) -> None:
+        self.database = database  # other parts of the console keep tables in it, too
+        self._opened_count = database.opened_count
         self._ids: dict[Series, int] = {}
         self._last: dict[tuple[int, int], float] = {}  # (series, tier) -> the last value written
         self._gathering: dict[tuple[int, int], _Gathering] = {}
@@ -122,46 +112,27 @@ class SampleHistory:
     @classmethod
     def open(cls, url: str) -> SampleHistory:
         """`url`: as SQLAlchemy's, such as sqlite:////data/history.db. HistoryError."""
-        path = _sqlite_path(url)
-        try:
-            return cls(_opened(url))
-        except DatabaseError as error:
-            if path is None or not path.exists():
-                raise HistoryError(
-                    f"The history at {_without_secret(url)} cannot be opened: {_reason(error)}."
-                ) from None
-        aside = path.with_suffix(".damaged")
-        for number in range(1, 1000):
-            if not aside.exists():
-                break
-            aside = path.with_suffix(f".damaged-{number}")
-        os.replace(path, aside)
-        for suffix in ("-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        try:
-            return cls(_opened(url), moved_aside=str(aside))
-        except DatabaseError as error:
-            raise HistoryError(f"The history at {path} cannot be opened: {_reason(error)}.") from None
-
-    @property
-    def engine(self) -> Engine:
-        """For tables that other parts of the console keep in the same database."""
-        return self._engine
+        database = HistoryDatabase(url)
+        database.open(_set_up)
+        return cls(database)
 
     def close(self) -> None:
-        self._engine.dispose()
+        self.database.close()
 
     def write(self, at_s: float, points: Mapping[Series, float]) -> None:
         """At most once in ten seconds. HistoryError where the database cannot be written.
 
         When the clock was set back, all values are written again: the earlier ones stand at later times.
         """
+        self.database.check()
+        if self.database.opened_count != self._opened_count:
+            self._opened_count = self.database.opened_count
+            self._forget()
         if at_s < self._written_s:
-            self._last.clear()
-            self._gathering.clear()
+            self._forget()
         self._written_s = at_s
         try:
-            with self._engine.begin() as connection:
+            with self.database.engine.begin() as connection:
                 rows = []
                 for series, value in {**points, SAMPLED: 1.0}.items():
                     number = self._id_of(connection, series)
@@ -171,7 +142,14 @@ class SampleHistory:
                 if rows:
                     _replace(connection, rows)
         except DatabaseError as error:
-            raise HistoryError(f"The history cannot be written: {_reason(error)}") from None
+            self.database.suspect(error)
+            raise HistoryError(f"The history cannot be written: {reason(error)}") from None
+
+    def _forget(self) -> None:
+        """What the database has."""
+        self._ids.clear()
+        self._last.clear()
+        self._gathering.clear()
 
     def _id_of(self, connection: Connection, series: Series) -> int:
         number = self._ids.get(series)
@@ -213,14 +191,15 @@ class SampleHistory:
         try:
             return self._read(series, from_s, to_s)
         except DatabaseError as error:
-            raise HistoryError(f"The history cannot be read: {_reason(error)}") from None
+            self.database.suspect(error)
+            raise HistoryError(f"The history cannot be read: {reason(error)}") from None
 
     def _read(self, series: Series, from_s: float, to_s: float) -> list[Point]:
         number, looked = self._number(series), self._number(SAMPLED)
         if number is None or looked is None:
             return []
         tier = self._tier(from_s, to_s)
-        with self._engine.connect() as connection:
+        with self.database.engine.connect() as connection:
             before = connection.execute(
                 select(_POINTS.c.value)
                 .where(_POINTS.c.series == number, _POINTS.c.tier == tier, _POINTS.c.at < from_s)
@@ -251,7 +230,7 @@ class SampleHistory:
 
     def _number(self, series: Series) -> int | None:
         what, name = _stored(series)
-        with self._engine.connect() as connection:
+        with self.database.engine.connect() as connection:
             return connection.execute(
                 select(_SERIES.c.id).where(_SERIES.c.what == what, _SERIES.c.name == name)
             ).scalar()
@@ -259,15 +238,16 @@ class SampleHistory:
     def clean(self, now_s: float) -> None:
         """Deletes points beyond the retention of their tier, and beyond the maximum size. To be called periodically."""
         try:
-            with self._engine.begin() as connection:
+            with self.database.engine.begin() as connection:
                 for number, tier in enumerate(TIERS):
                     connection.execute(
                         delete(_POINTS).where(_POINTS.c.tier == number, _POINTS.c.at < now_s - tier.kept_s)
                     )
-                if self.size_bytes() > SIZE_BYTES_MAX:
+                if self.database.size_bytes() > SIZE_BYTES_MAX:
                     self._remove_oldest(connection)
         except DatabaseError as error:
-            raise HistoryError(f"The history cannot be cleaned: {_reason(error)}") from None
+            self.database.suspect(error)
+            raise HistoryError(f"The history cannot be cleaned: {reason(error)}") from None
 
     @staticmethod
     def _remove_oldest(connection: Connection) -> None:
@@ -279,11 +259,6 @@ class SampleHistory:
                 delete(_POINTS).where(_POINTS.c.tier == 0, _POINTS.c.at <= oldest + (newest - oldest) // 10)
             )
 
-    def size_bytes(self) -> int:
-        """Of the SQLite file; 0 for another database."""
-        path = _sqlite_path(self._engine.url.render_as_string(hide_password=False))
-        return path.stat().st_size if path is not None and path.exists() else 0
-
 
 def _stored(series: Series) -> Series:
     """A longer name, or one with a character that PostgreSQL refuses, is kept as its beginning and a digest."""
@@ -294,46 +269,17 @@ def _stored(series: Series) -> Series:
     return what, f"{name[: NAME_MAX - 33]}~{digest}".replace("\0", "\ufffd")
 
 
-def _opened(url: str) -> Engine:
-    path = _sqlite_path(url)
-    if (
-        path is not None and str(path) != ":memory:"
-    ):  # group names, topics: for this user alone, and SQLite's other files get its mode
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    engine = create_engine(url)
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
-    try:
-        with engine.begin() as connection:
-            if engine.dialect.name == "sqlite":
-                _check_file(connection)
-            _METADATA.create_all(connection)
-            version = connection.execute(select(_SCHEMA.c.version)).scalar()
-            if version is None:
-                connection.execute(insert(_SCHEMA).values(version=SCHEMA_VERSION))
-            elif version > SCHEMA_VERSION:
-                raise HistoryError(
-                    f"The history was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}): "
-                    "use that release, or another --data directory."
-                )
-    except BaseException:
-        engine.dispose()
-        raise
-    return engine
-
-
-def _check_file(connection: Connection) -> None:
-    """DatabaseError if the file is corrupt: SQLite reports some damage as an error, and some as rows."""
-    [found, *_] = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()
-    if found != "ok":
-        raise DatabaseError("PRAGMA quick_check", None, sqlite3.DatabaseError(str(found)))
-
-
-def _set_up_sqlite(connection: object, _record: object) -> None:
-    cursor = connection.cursor()  # type: ignore[attr-defined]  # a DB-API connection, which has no type of its own
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.close()
+def _set_up(connection: Connection) -> None:
+    """HistoryError: a newer release wrote it."""
+    _METADATA.create_all(connection)
+    version = connection.execute(select(_SCHEMA.c.version)).scalar()
+    if version is None:
+        connection.execute(insert(_SCHEMA).values(version=SCHEMA_VERSION))
+    elif version > SCHEMA_VERSION:
+        raise HistoryError(
+            f"The history was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}): "
+            "use that release, or another --data directory."
+        )
 
 
 def _replace(connection: Connection, rows: Sequence[Mapping[str, float]]) -> None:
@@ -367,15 +313,3 @@ def _levels(times: Sequence[int], points: Mapping[int, float], before: float | N
     if last_s is not None and value is not None and found and found[-1].at_s != last_s:
         found.append(Point(last_s, value))
     return found
-
-
-def _sqlite_path(url: str) -> Path | None:
-    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
-
-
-def _without_secret(url: str) -> str:
-    return make_url(url).render_as_string(hide_password=True)
-
-
-def _reason(error: DatabaseError) -> str:
-    return str(error.orig).splitlines()[0]

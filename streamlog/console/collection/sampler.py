@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.console.collection.figures import Figures, figures_of
-from streamlog.console.collection.history import HistoryError, Point, SampleHistory
+from streamlog.console.collection.history import Point, SampleHistory
+from streamlog.console.collection.history_database import HistoryError
 from streamlog.console.collection.rates import Rate, Series, points_of
 from streamlog.console.collection.sample import Sample, sample
 from streamlog.console.collection.versions import NodeVersions
@@ -44,7 +45,7 @@ class ClusterSampler:
         self._cleaned_s = time.monotonic()
         self._learning: asyncio.Task[None] | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
-        self.history_problem = ""  # why the history cannot be used; empty: it can
+        self.history_problem = history.database.notice  # why the history cannot be used, or was lost; empty: neither
 
     @property
     def latest(self) -> Sample | None:
@@ -78,7 +79,7 @@ class ClusterSampler:
     @property
     def history_bytes(self) -> int:
         """Of the SQLite file; 0 for another database."""
-        return self._history.size_bytes()
+        return self._history.database.size_bytes()
 
     async def run(self) -> None:
         while True:
@@ -103,8 +104,9 @@ class ClusterSampler:
         self._stored = now
         try:
             await self._off_loop(lambda: self._history.write(now.at_s, points))
-            self.history_problem = self._clock_problem(now)
-            if not self.history_problem and now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
+            clock_problem = self._clock_problem(now)
+            self.history_problem = clock_problem or self._history.database.notice
+            if not clock_problem and now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
                 self._cleaned_s = now.monotonic_s
                 await self._off_loop(lambda: self._history.clean(now.at_s))
         except HistoryError as error:

@@ -11,7 +11,7 @@ from streamlog.console.access.caller import may, permitted
 from streamlog.console.access.roles import Action
 from streamlog.console.alarms.deliveries import DeliveryStatus
 from streamlog.console.alarms.engine import AlarmEngine
-from streamlog.console.collection.history import HistoryError
+from streamlog.console.collection.history_database import HistoryError
 from streamlog.console.pages.alarm_place import AlarmPlace
 from streamlog.console.widgets.layout import heading
 from streamlog.console.widgets.table_view import Column, Row

@@ -13,7 +13,7 @@ from streamlog.console.alarms.durations import duration_s, duration_text
 from streamlog.console.alarms.engine import AlarmEngine
 from streamlog.console.alarms.evaluation import AlarmState, AlarmStatus
 from streamlog.console.alarms.messages import threshold_text
-from streamlog.console.collection.history import HistoryError
+from streamlog.console.collection.history_database import HistoryError
 from streamlog.console.collection.sampler import ClusterSampler
 from streamlog.console.pages.alarm_channels import show_channels
 from streamlog.console.pages.alarm_place import AlarmPlace

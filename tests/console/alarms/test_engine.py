@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from streamlog.client.admin.values import NodeState
 from streamlog.console.alarms.deliveries import DeliveryStatus
@@ -21,7 +21,8 @@ from streamlog.console.alarms.evaluation import AlarmStatus
 from streamlog.console.alarms.rules import AlarmRule, RuleKind
 from streamlog.console.alarms.store import AlarmEvent, AlarmStore
 from streamlog.console.alarms.syncs import Scrape, SyncLatencies, parse, quantile
-from streamlog.console.collection.history import HistoryError, SampleHistory
+from streamlog.console.collection.history import SampleHistory
+from streamlog.console.collection.history_database import HistoryDatabase, HistoryError
 from tests.console.alarms.receivers import WebhookReceiver, webhook_receiver
 from tests.console.alarms.samples import sample, unreachable
 from tests.support.health_samples import node
@@ -48,6 +49,8 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
 class Console:
     """Engines, one after another, on one directory."""
 
+    database: HistoryDatabase  # of the last one
+
     def __init__(self, directory: Path, url: str) -> None:
         self.directory = directory
         self.rules = directory / "alarms.toml"
@@ -57,7 +60,8 @@ class Console:
     @asynccontextmanager
     async def engine(self) -> AsyncIterator[AlarmEngine]:
         history = SampleHistory.open(f"sqlite:///{self.directory}/history.db")
-        found = AlarmEngine(cast(Any, NoSampler()), AlarmStore(history.engine), self.rules)
+        self.database = history.database
+        found = AlarmEngine(cast(Any, NoSampler()), AlarmStore(history.database), self.rules)
         await found.load()
         yield found
         await found.close()
@@ -224,7 +228,7 @@ def test_the_history_is_bounded_and_a_newer_schema_is_refused(tmp_path: Path, mo
     from streamlog.console.alarms import store as module
 
     monkeypatch.setattr(module, "ROWS_MAX", 10)
-    database = create_engine(f"sqlite:///{tmp_path}/a.db")
+    database = HistoryDatabase(f"sqlite:///{tmp_path}/a.db")
     store = AlarmStore(database)
     events = [
         AlarmEvent(at_s=second, change="fired", rule="r", subject=(), severity="warning", summary="")
@@ -235,11 +239,11 @@ def test_the_history_is_bounded_and_a_newer_schema_is_refused(tmp_path: Path, mo
     assert [one.at_s for one in store.events(100)] == list(range(99, 89, -1))
     store.clean(98 + module.KEPT_S)
     assert [one.at_s for one in store.events(100)] == [99]
-    with database.begin() as connection:
+    with database.engine.begin() as connection:
         connection.execute(text("UPDATE alarm_schema SET version = 99"))
     with pytest.raises(HistoryError, match="newer release"):
         AlarmStore(database)
-    database.dispose()
+    database.close()
 
 
 PAGE = b"""# HELP streamlog_log_sync_duration_seconds x
@@ -272,3 +276,16 @@ def test_sync_latency_is_the_quantile_of_what_came_between() -> None:
     assert syncs.p99_s(1000)[1] == frozenset(), "stale"
     syncs.add("u", 30, Scrape(2, {"/a": counts}))
     assert syncs.p99_s(31)[1] == frozenset(), "the node restarted"
+
+
+async def test_alarms_are_kept_in_a_file_that_replaces_the_history(console: Console, hook: WebhookReceiver) -> None:
+    async with console.engine() as engine:
+        for _ in range(3):
+            await console.step(engine, down=True)
+        await engine.book.silence("*", "*", 1e9, "", "me")
+        (console.directory / "history.db").unlink()
+        console.database.check()
+        await console.step(engine, down=True)
+    async with console.engine() as engine:
+        assert [one.rule for one in engine.alarms(AlarmStatus.FIRING)] == ["node-down"]
+        assert len(engine.book.silences) == 1

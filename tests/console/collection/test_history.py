@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.console.collection import history as module
-from streamlog.console.collection.history import HistoryError, Point, SampleHistory, _levels
+from streamlog.console.collection.history import Point, SampleHistory, _levels
+from streamlog.console.collection.history_database import HistoryError
 
 LAG = ("group.lag", "billing\norders")
 
@@ -103,10 +104,10 @@ def test_a_damaged_file_is_moved_aside(tmp_path: Path, content: bytes) -> None:
     history = opened(tmp_path)
     history.write(1000, {LAG: 5})
     if content:
-        assert Path(history.moved_aside).read_bytes() == content
+        assert Path(history.database.moved_aside).read_bytes() == content
         history.close()
         (tmp_path / "history.db").write_bytes(content)
-        assert opened(tmp_path).moved_aside.endswith("-1")
+        assert opened(tmp_path).database.moved_aside.endswith("-1")
 
 
 @pytest.mark.parametrize("page", [2, 5, 9])
@@ -122,11 +123,11 @@ def test_a_file_with_a_damaged_page_is_moved_aside(tmp_path: Path, page: int) ->
     content[page * 4096 : page * 4096 + 200] = b"\xa5" * 200
     path.write_bytes(content)
     history = opened(tmp_path)
-    assert Path(history.moved_aside).read_bytes() == content
+    assert Path(history.database.moved_aside).read_bytes() == content
     history.write(1000, {LAG: 5})
     assert history.read(LAG, 1000, 2000) == [Point(1000, 5)]
     history.close()
-    assert opened(tmp_path).moved_aside == ""
+    assert opened(tmp_path).database.moved_aside == ""
 
 
 @pytest.mark.parametrize("name", ["x" * 600, "x" * 5000, "a\0b"])

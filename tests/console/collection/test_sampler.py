@@ -37,7 +37,7 @@ class Rig:
         await self.sampler._store(replace(one, at_s=BEGIN_S + passed_s + ahead_s, monotonic_s=self.start_s + passed_s))
 
     def points(self) -> int:
-        with self.history.engine.connect() as connection:
+        with self.history.database.engine.connect() as connection:
             return int(connection.execute(text("SELECT count(*) FROM points WHERE tier = 0")).scalar_one())
 
 
@@ -77,12 +77,27 @@ def test_a_history_that_cannot_be_read_is_a_warning_and_no_error_of_the_page(tmp
     async def story() -> None:
         rig = Rig(tmp_path)
         await rig.store(0)
-        with rig.history.engine.begin() as connection:
+        with rig.history.database.engine.begin() as connection:
             connection.execute(text("DROP TABLE points"))
         assert await rig.sampler.history(("cluster.nodes", ""), 60) == []
         assert "cannot be read" in rig.sampler.history_problem
         await rig.store(10)
         assert "cannot be written" in rig.sampler.history_problem
+        await rig.sampler.close()
+
+    asyncio.run(story())
+
+
+def test_a_file_that_is_replaced_while_the_console_runs_is_reported(tmp_path: Path) -> None:
+    async def story() -> None:
+        rig = Rig(tmp_path)
+        await rig.store(0)
+        (tmp_path / "history.db").write_bytes(b"no database")
+        await rig.store(10)
+        assert "history.db was overwritten while the console ran" in rig.sampler.history_problem
+        await rig.store(20)
+        assert "was overwritten" in rig.sampler.history_problem  # until the console is restarted
+        assert rig.points() > 0
         await rig.sampler.close()
 
     asyncio.run(story())
