@@ -41,7 +41,8 @@ class Strike(Struct, frozen=True, kw_only=True):
 
 class Nemesis:
     """`start` starts a node by name. `find` resolves a role to a name; None if no node has it now. `of_the_program`
-    carries out the kinds OF_THE_PROGRAM at a host, which is down where the kind says so.
+    carries out the kinds OF_THE_PROGRAM at a host, which is down where the kind says so. A node that `may_lose_disk`
+    refuses loses its power and keeps its disk.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Nemesis:
         find: Callable[[str], str | None] = lambda role: None,
         before_death: Callable[[Strike], None] = lambda strike: None,
         of_the_program: Callable[[Fault, Host], None] = lambda fault, host: None,
+        may_lose_disk: Callable[[str], bool] = lambda name: True,
     ) -> None:
         self.struck: Counter[FaultKind] = Counter()
         self.stops: list[str] = []  # nodes that stopped themselves because of their disk
@@ -64,6 +66,7 @@ class Nemesis:
         self._find = find
         self._before_death = before_death
         self._of_the_program = of_the_program
+        self._may_lose_disk = may_lose_disk
         self._hardware = hardware or Hardware.healthy(nodes)
         self._down_until: dict[str, float] = {}
         self._healed = False
@@ -143,10 +146,11 @@ class Nemesis:
                 for name in self._nodes:
                     self._down(name, power=True, lasts=lasts)
             case FaultKind.POWER_ALL_WIPE:
+                lost = self._may_lose_disk(target)  # as of now, when all run
                 for name in self._nodes:
-                    self._down(name, power=True, lasts=lasts, disk_lost=name == target)
+                    self._down(name, power=True, lasts=lasts, disk_lost=lost and name == target)
             case FaultKind.POWER_WIPE:
-                self._down(target, power=True, lasts=lasts, disk_lost=True)
+                self._down(target, power=True, lasts=lasts, disk_lost=self._may_lose_disk(target))
             case FaultKind.CRASH_THEN_POWER:
                 self._down(target, power=False, lasts=SOON_S)
                 self._later(2 * SOON_S + lasts / 4, lambda: self._down(target, power=True, lasts=lasts))

@@ -2,23 +2,31 @@
 
 Members are found as their RaftNode begins to run, states of the metadata as their state machine is made: what a node
 does with them is its own affair. Observers have no log; what they apply must be what the voters applied.
+
+A disk may be lost where the quorum notices the loss and survives it (`misses_disk_of`): the voters in effect are
+committed; they are three or more, if the node is one of them; and each other voter has on its own disk, in its log or
+of the first time that it met the node, which directory is lost. A voter that has met nobody yet
+counts as lost, too: it and the node without its disk would be two voters that only have the settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from msgspec import Struct
+
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.snapshot import encode_snapshot
 from streamlog.metadata.image.state_machine import MetadataStateMachine
-from streamlog.model import RaftIndex
+from streamlog.model import BrokerId, RaftIndex
 from streamlog.raft.core.library import RaftRole
 from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.node import RaftNode
 from streamlog.raft.observers import Observer
+from streamlog.raft.voters import DirectoryId, VoterSet
 from streamlog.sim.process import PROCESS, Process
 from streamlog.sim.world import Host, World
 
@@ -47,6 +55,21 @@ class VoterOfNode(Member):
         return self.is_up or self._core is not None
 
 
+class Known(Struct, frozen=True):
+    """What a voter has on its disk about the other voters."""
+
+    voters: VoterSet
+    index: RaftIndex
+    met: Mapping[BrokerId, DirectoryId]
+
+    def misses(self, node_id: BrokerId, directory: DirectoryId) -> bool:
+        """Whether another directory of this node would not count here."""
+        voter = self.voters.get(node_id)
+        if voter is None:
+            return self.index > 0
+        return directory == (voter.directory_id or self.met.get(node_id))
+
+
 class Quorum:
     """Implements `rules.Members` over the hosts of a world whose nodes are named n1, n2, ..."""
 
@@ -56,6 +79,8 @@ class Quorum:
         self._machines: dict[Process, MetadataStateMachine] = {}
         self._applied: dict[Process, RaftIndex] = {}
         self._observing: set[Process] = set()  # those that have ever run an observer
+        self._known: dict[str, Known] = {}  # by host
+        self._directories: dict[str, DirectoryId] = {}  # of those that have ever been up
         self._rules = Rules(self)
 
     @property
@@ -92,13 +117,47 @@ class Quorum:
         member = self.member_on(host)
         if member is not None:
             _ = member.core  # keep it
+            self._note_known(host)
         self._rules.on_event(host, event, fields)
 
     def dies(self, host: Host) -> None:
         """It is about to, or its part in the quorum has ended by itself."""
         member = None if host.process is None else self._members.get(host.process)
         if member is not None and member.was_up:
+            self._note_known(host)
             self.truth.went_down(host.name, self._rules.promise_of(member))
+
+    def lost_disk(self, host: Host) -> None:
+        self.truth.lost_disk(host.name)
+        self._known.pop(host.name, None)
+        self._directories.pop(host.name, None)
+
+    def _note_known(self, host: Host) -> None:
+        """As of the last time that all of its journal was durable."""
+        member = None if host.process is None else self._members.get(host.process)
+        if member is None or not member.was_up:
+            return
+        core = member.core
+        self._directories[host.name] = core.log.directory_id
+        if core.log.durable == core.log.written:
+            self._known[host.name] = Known(core.voter_sets.voters, core.voter_sets.index, dict(core.log.peers))
+
+    def misses_disk_of(self, name: str) -> bool:
+        """Whether the quorum notices that this disk is lost, and survives it (see the module's docstring)."""
+        lost, node_id = self._directories.get(name), BrokerId(int(name.removeprefix("n")))
+        if lost is None:
+            return True  # it has promised nothing yet
+        for host in self._world.hosts.values():
+            if host.alive:
+                self._note_known(host)
+        latest = max((member.core for member in self.members()), key=lambda core: core.voter_sets.index, default=None)
+        if latest is None or not 0 < latest.voter_sets.index <= latest.commit_index:
+            return False
+        voters = latest.voter_sets.voters
+        if voters.get(node_id) is not None and len(voters) < 3:
+            return False
+        others = (self._known.get(f"n{voter.node_id}") for voter in voters if voter.node_id != node_id)
+        return all(known is not None and known.misses(node_id, lost) for known in others)
 
     def check_now(self) -> None:
         self._rules.check_now()

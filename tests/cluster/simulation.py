@@ -91,6 +91,7 @@ class Simulation:
             find=self._find,
             before_death=self._dies,
             of_the_program=self.special.strike,
+            may_lose_disk=self._may_lose_disk,
         )
 
     # Nodes.
@@ -112,7 +113,14 @@ class Simulation:
         if strike.disk_lost:
             self.note(f"{host.name} loses its disk")
             self.watch.disk_lost(host.name)
-            self.quorum.truth.lost_disk(host.name)
+            self.quorum.lost_disk(host)
+            self.stats["disks lost"] += 1
+
+    def _may_lose_disk(self, name: str) -> bool:
+        may = self.quorum.misses_disk_of(name)
+        if not may:
+            self.note(f"{name} keeps its disk: the quorum would not notice its loss, or not survive it")
+        return may
 
     def _on_event(self, host: Host, event: str, fields: dict[str, object]) -> None:
         self.stats[event] += 1

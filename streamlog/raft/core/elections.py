@@ -30,6 +30,9 @@ A vote is granted to a node that may lead: a voter of the set in effect, or of a
 since its own set may be the older one (thesis, 4.1; voter_set_history). From any other node (a voter that lost its
 disk, one that was removed, a stranger) the term is not adopted and the vote is refused. Only voters are counted. Term
 and vote are in the journal before the message that depends on them; the outbox holds it until they are durable.
+
+A node that knows that it lost its disk grants no vote (`lost_vote`): a candidate that had not met it before would count
+it.
 """
 
 from __future__ import annotations
@@ -114,13 +117,14 @@ class Elections:
         raft = self._raft
         silence_s = raft.now() - self._leader_seen_at
         has_leader = raft.role == RaftRole.LEADER or silence_s < self._shortest_s + self._patience_s
-        wins = (
-            self._voter_sets.may_lead(peer.id) and self._is_up_to_date(request) and not self._goes_first(peer, request)
-        )
+        wins = self._may_vote_for(peer) and self._is_up_to_date(request) and not self._goes_first(peer, request)
         granted = request.term > raft.term and not has_leader and wins
         if granted:
             raft.election_deadline = max(raft.election_deadline, raft.now() + self._lost_backoff_s)
         raft.send(peer, PreVoteReply(asked_term=request.term, term=raft.term, granted=granted))
+
+    def _may_vote_for(self, peer: Peer) -> bool:
+        return self._voter_sets.may_lead(peer.id) and not self._voter_sets.lost_vote
 
     def _goes_first(self, peer: Peer, request: PreVoteRequest) -> bool:
         """Whether this node has just requested pre-votes for the same term, and the peer should yield."""
@@ -173,7 +177,7 @@ class Elections:
         if request.term < raft.term:
             raft.send(peer, VoteReply(term=raft.term, granted=False))
             return
-        if not self._voter_sets.may_lead(peer.id):
+        if not self._may_vote_for(peer):
             raft.send(peer, VoteReply(term=raft.term, granted=False))
             return
         raft.give_message(
@@ -195,6 +199,11 @@ class Elections:
         if reply.granted and fresh and self._voter_sets.counts(peer.id):
             self._voted.add(peer.id)
             raft.give_message(peer, {"type": "response_vote", "term": reply.term})
+
+    def on_vote_lost(self) -> None:
+        """This node has learned that it has no vote: a campaign ends."""
+        if self._pre_vote_term is not None or self._raft.role != RaftRole.FOLLOWER:
+            self.step_down(self._raft.term)
 
     def on_timeout_now(self, peer: Peer, message: TimeoutNow) -> None:
         """Leadership transfer: no pre-vote, since the others still follow the leader."""

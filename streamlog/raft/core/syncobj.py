@@ -129,6 +129,9 @@ class HardenedSyncObj(Library):
         self._check_jumps(message)
         if isinstance(message, VotersNotice):
             self.voter_sets.noticed(node_id, message)
+            self._log_without_vote()
+            if self.voter_sets.lost_vote:
+                self.elections.on_vote_lost()
         elif self._is_accepted(peer, message):
             self._take(peer, message)
 

@@ -9,6 +9,11 @@ it, as recorded in the journal. So a voter that lost its disk helps to elect no 
 with an empty log. Nor is it elected by a node that knew it: it believes to be a voter, since it only has the settings
 (`may_lead`).
 
+Two voters that only have the settings, one of which lost its disk before the other met it, do not know of the loss, and
+are a majority of three. A voter that has the set of the log sends it to them (VotersNotice): the directories that it
+names replace those that were shown first. So the one that lost its disk learns that it has no vote (`lost_vote`): it
+neither campaigns nor grants votes until a log, or a later notice, names its directory.
+
 Any program that reaches the port may connect (transport), so a term, a vote or a log is only accepted from a node that
 may lead:
 
@@ -55,6 +60,7 @@ class VoterSetHistory:
         self._history: list[tuple[RaftIndex, VoterSet]] = [(base_index, base)]  # indexes rise
         self._shown = {node_id: directory_id}  # by peers since the start, and by this node
         self._notices: dict[BrokerId, VotersNotice] = {}  # the latest of each peer, while it may matter
+        self._noticed_index = RaftIndex(0)  # of the latest notice whose directories were taken over
         self._on_change: Callable[[], None] = lambda: None
 
     def on_change(self, call: Callable[[], None]) -> None:
@@ -119,6 +125,12 @@ class VoterSetHistory:
         return voter is not None and voter.directory_id == self._shown[self._node_id]
 
     @property
+    def lost_vote(self) -> bool:
+        """This node only has the settings, and the quorum's log names another directory: it lost its disk."""
+        voter = self.voters.get(self._node_id)
+        return voter is not None and voter.directory_id == UNKNOWN_DIRECTORY and not self.counts(self._node_id)
+
+    @property
     def without_vote(self) -> tuple[BrokerId, ...]:
         """Voters that do not count, since they show another directory than the set names."""
         return tuple(
@@ -137,6 +149,21 @@ class VoterSetHistory:
     def noticed(self, peer: BrokerId, notice: VotersNotice) -> None:
         """Only connected peers send notices, so their number is bounded by links and voters."""
         self._notices[peer] = notice
+        if notice.index > max(self.index, self._noticed_index) and self.may_lead(peer):
+            self._noticed_index = notice.index  # each index once: a peer causes few writes
+            self._take_directories(notice.voters)
+
+    def _take_directories(self, named: VoterSet) -> None:
+        """Of the voters whose directories our set does not know, this node included. They are in the log of the quorum,
+        while what was shown to this node first may be the directory of a voter that had lost its disk by then.
+        """
+        for voter in self.voters:
+            other = named.get(voter.node_id)
+            if voter.directory_id != UNKNOWN_DIRECTORY or other is None or other.directory_id == UNKNOWN_DIRECTORY:
+                continue
+            known = self._journal.peers.get(voter.node_id, self._shown.get(voter.node_id))
+            if known != other.directory_id:
+                self._journal.note_peer(voter.node_id, other.directory_id)
 
     def forget_notice(self, peer: BrokerId) -> None:
         """The link is closed. A voter's notice is kept: it may have failed after sending it."""

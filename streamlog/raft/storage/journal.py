@@ -48,7 +48,7 @@ class Journal(MemoryLog):
         self._sealed = True  # the last record states that everything before it is durable
         self.term = RaftTerm(0)
         self.vote: BrokerId | None = None
-        self.peers: dict[BrokerId, DirectoryId] = {}  # the directories voters showed first (voter_set_history)
+        self.peers: dict[BrokerId, DirectoryId] = {}  # the directories of voters (voter_set_history)
         self.written = 0
         self.durable = 0  # <= written
 
@@ -177,7 +177,7 @@ class Journal(MemoryLog):
         self._put(RecordKind.STATE, self._state_payload())
 
     def note_peer(self, peer: BrokerId, directory_id: DirectoryId) -> None:
-        """Record the directory that a voter shows. Once per voter."""
+        """Record the directory of a voter: the one it showed first, or the one that the quorum's log names."""
         self.peers[peer] = directory_id
         self._put(RecordKind.PEER, fmt.PEER_PAYLOAD.pack(peer, directory_id))
 

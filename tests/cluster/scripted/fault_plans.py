@@ -82,6 +82,15 @@ def wiped_plan(seed: int) -> Plan:
     return plain_plan(seed, wiped, Fault(13.0, FaultKind.CRASH, "n3", "n1", 3.0))
 
 
+def late_voter_plan(seed: int) -> Plan:
+    """Voter 2 has not met voter 1 when the disk of that one is to be lost: its first start takes seconds, and is cut
+    short (seed 2778).
+    """
+    faults = [Fault(3.05, FaultKind.POWER, "n2", "n1", 0.01), Fault(3.6, FaultKind.POWER_WIPE, "n1", "n2", 2.0)]
+    plan = plain_plan(seed, *faults)
+    return replace(plan, hardware=replace(plan.hardware, disk_slow={"n1": 1.0, "n2": 150.0, "n3": 1.0}))
+
+
 def stale_voter_plan(seed: int) -> Plan:
     """Voter 1 is stale and voter 2 has lost its disk while voter 3, which has everything, is down."""
     faults = [

@@ -8,7 +8,7 @@ from streamlog.sim.faults import FaultKind
 
 from ..plan import FOLLOWER, LEADER
 from ..run import simulate
-from .fault_plans import damage_plan, hostile_plan, voters_plan, wiped_plan
+from .fault_plans import damage_plan, hostile_plan, late_voter_plan, voters_plan, wiped_plan
 
 SEEDS = range(3)
 
@@ -25,7 +25,15 @@ def test_damage_to_one_node_is_repaired(kind: FaultKind, target: str) -> None:
 def test_a_voter_may_lose_its_disk(seed: int) -> None:
     report = simulate(seed, wiped_plan(seed))
     assert report.violations == []
-    assert report.stats["fault power_wipe"] == 1
+    assert report.stats["disks lost"] == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_disk_is_lost_that_the_quorum_would_not_miss(seed: int) -> None:
+    """It would be one too many: the other voter that has the log could not prove it to the one that has not."""
+    report = simulate(seed, late_voter_plan(seed))
+    assert report.violations == []
+    assert (report.stats["fault power_wipe"], report.stats["disks lost"]) == (1, 0)
 
 
 def test_a_hostile_peer_changes_nothing() -> None:
