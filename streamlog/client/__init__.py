@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamlog.client.admin.sync_admin import Admin
     from streamlog.client.consumer.async_consumer import AsyncConsumer
     from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
-    from streamlog.client.consumer.offset_finder import AtTime
+    from streamlog.client.consumer.offset_finder import AtTime, Last
     from streamlog.client.consumer.start_positions import EARLIEST, LATEST
     from streamlog.client.consumer.sync_consumer import Consumer
     from streamlog.client.groups.group_offsets import OffsetAndMetadata
@@ -59,6 +59,7 @@ __all__ = [
     "ConsumerBatch",
     "ConsumerRecord",
     "GroupMetadata",
+    "Last",
     "ManyFuture",
     "OffsetAndMetadata",
     "Partitioner",
@@ -84,6 +85,7 @@ _HOMES: Final = {
     "ConsumerBatch": "consumer.consumer_records",
     "ConsumerRecord": "consumer.consumer_records",
     "GroupMetadata": "transactions.transaction_manager",
+    "Last": "consumer.offset_finder",
     "ManyFuture": "producer.batches.producer_batch",
     "OffsetAndMetadata": "groups.group_offsets",
     "Partitioner": "producer.partitioner",
@@ -104,3 +106,7 @@ def __getattr__(name: str) -> object:
     value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     globals()[name] = value  # later uses do not call this function
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

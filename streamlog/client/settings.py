@@ -44,6 +44,14 @@ def servers(config: Config) -> str:
     return ",".join(bootstrap(config))
 
 
+def name_of(kind: str, config: Config, group: str | None = None) -> str:
+    """For messages: its client.id, its group, or where it connects to."""
+    client_id = config[client_settings.CLIENT_ID]
+    if client_id:
+        return f"{kind} {client_id!r}"
+    return f"{kind} of group {group!r}" if group is not None else f"{kind} of {servers(config)}"
+
+
 def backoff(config: Config, random: Random) -> Backoff:
     return Backoff(
         random,

@@ -124,7 +124,7 @@ class GroupAdmin:
     async def list_offsets(
         self, places: Mapping[TopicPartition, OffsetSpec], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """EARLIEST, LATEST or AtTime of partitions. UnknownTopicOrPartitionError, RequestTimedOutError."""
+        """EARLIEST, LATEST, AtTime or Last of partitions. UnknownTopicOrPartitionError, RequestTimedOutError."""
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         await self._find(places, found, self._total_s if timeout_s is None else timeout_s)
         return found

@@ -1,11 +1,12 @@
-"""Producers that a program does not close: their records are sent at its end, with a warning, for FLUSH_S at most, all
-of them together, or until Ctrl-C.
+"""Clients that a program does not close. At its end the records of producers are sent, and consumers commit what was
+processed and leave their groups, with a warning, for FLUSH_S at most, all of them together, or until Ctrl-C.
 
-    Producer        collected, or open when the interpreter exits --> closed in the background, awaited at the exit
-    AsyncProducer   `asyncio.run` cancels its task                --> the task flushes before it ends
-                    its loop stands still when the program exits  --> the loop is run once more, for the flush
+    Producer, Consumer   collected, or open when the interpreter exits --> closed in the background, awaited at the exit
+    AsyncProducer        `asyncio.run` cancels its task                --> the task flushes before it ends
+    AsyncConsumer                                                      --> it is closed; its stream's end is its leave
+      both               the loop stands still when the program exits  --> the loop is run once more, for the rest
 
-ResourceWarning names the producer (shown with `python -X dev`, or -W default). Records that are lost all the same are
+ResourceWarning names the client (shown with `python -X dev`, or -W default). Records that are lost all the same are
 an error in the log; in a program that does not configure logging a RuntimeWarning, which Python prints.
 """
 
@@ -28,37 +29,48 @@ LEAST_S: Final = 0.1
 _log: Final = logging.getLogger(__name__)
 
 
+SENDS: Final = "its records are sent now"
+LEAVES: Final = "it leaves its group now"
+ENDS: Final = "it is closed now"
+
+
 class Unclosed:
-    """A producer as it is seen here. Kept by the producer."""
+    """A client as it is seen here. Kept by the client."""
 
     def __init__(
         self,
         name: str,
         stopped_loop: Callable[[], asyncio.AbstractEventLoop | None],
         close: Callable[..., Coroutine[Any, Any, None]],
+        *,
+        work: str = SENDS,
     ) -> None:
-        """`name`: for messages. `stopped_loop`: its loop, where that does not run any more and the producer is open.
-        `close`: with a `timeout_s`.
+        """`name`, `work`: for messages. `stopped_loop`: its loop, where that does not run any more and the client is
+        open. `close`: with a `timeout_s`.
         """
         self.name = name
         self.stopped_loop = stopped_loop
         self.close = close
+        self.work = work
 
 
-_closing: Final[list[tuple[str, Begun[None]]]] = []  # clients that are closed in the background
+_closing: Final[list[tuple[Unclosed, Begun[None]]]] = []  # clients that are closed in the background
 _open: Final[weakref.WeakSet[Unclosed]] = weakref.WeakSet()  # asynchronous ones
 
 
-def warn(name: str) -> None:
+def warn(client: Unclosed) -> None:
     warnings.warn(
-        f"{name} was not closed: its records are sent now, for {FLUSH_S:g} s at most; use `with`, or call close()",
+        f"{client.name} was not closed: {client.work}, for {FLUSH_S:g} s at most; use `with`, or call close()",
         ResourceWarning,
         stacklevel=3,
     )
 
 
-def report_lost(name: str, error: object) -> None:
-    text = f"{name} was not closed, and records that it held may be lost: {error}"
+def report_lost(client: Unclosed, error: object) -> None:
+    """A consumer loses nothing: what it did not commit is read again."""
+    if client.work != SENDS:
+        return
+    text = f"{client.name} was not closed, and records that it held may be lost: {error}"
     if _is_handled():
         _log.error("%s", text)
     else:
@@ -83,9 +95,9 @@ def close_at_the_end(front: object, client: Unclosed, thread: LoopThread) -> Cal
 def _close(client: Unclosed, thread: LoopThread) -> None:
     """In any thread, that of the loop included, so it must not wait."""
     if not thread.closed:
-        warn(client.name)
+        warn(client)
         closing = thread.begin(client.close(timeout_s=FLUSH_S))
-        _closing.append((client.name, closing))
+        _closing.append((client, closing))
         closing.add_done_callback(lambda _closing: thread.stop())
 
 
@@ -107,8 +119,8 @@ def _at_exit() -> None:
             _wait_for(*_closing[-1], _left_s(deadline_s) + 1)
             _closing.pop()
     except KeyboardInterrupt:
-        for name in [*(client.name for client in waiting), *(name for name, closing in _closing if not closing.done())]:
-            report_lost(name, "the wait for them was interrupted")
+        for client in [*waiting, *(client for client, closing in _closing if not closing.done())]:
+            report_lost(client, "the wait for them was interrupted")
 
 
 def _left_s(deadline_s: float) -> float:
@@ -119,15 +131,15 @@ def _left_s(deadline_s: float) -> float:
 def _close_loopless(client: Unclosed, timeout_s: float) -> None:
     loop = client.stopped_loop()
     assert loop is not None
-    warn(client.name)
+    warn(client)
     try:
         loop.run_until_complete(client.close(timeout_s=timeout_s))
     except StreamlogError as error:
-        report_lost(client.name, error)
+        report_lost(client, error)
 
 
-def _wait_for(name: str, closing: Begun[None], timeout_s: float) -> None:
+def _wait_for(client: Unclosed, closing: Begun[None], timeout_s: float) -> None:
     try:
         closing.result(timeout_s)
     except (StreamlogError, TimeoutError) as error:
-        report_lost(name, str(error) or "their cluster did not answer in time")
+        report_lost(client, str(error) or "their cluster did not answer in time")

@@ -74,6 +74,7 @@ class AssignedReader:
         self._own_ports: RealPorts | None = None
         self._state = "not started"
         self._crash: BaseException | None = None
+        self._on_cancelled: Work | None = None
 
     # Lifecycle.
 
@@ -107,12 +108,25 @@ class AssignedReader:
         )
         self.loop = asyncio.get_running_loop()
 
-    def run_in_background(self, others: Iterable[Work] = ()) -> None:
-        """Follow the metadata and fetch until `close`; `others` run beside it."""
+    def run_in_background(self, others: Iterable[Work] = (), on_cancelled: Work | None = None) -> None:
+        """Follow the metadata and fetch until `close`; `others` run beside it. `on_cancelled`: awaited where a program
+        that ends cancels this without `close` (`connection.unclosed`).
+        """
         works: list[Work] = [self._metadata.run, self.fetcher.run, *others]
-        self._background = asyncio.ensure_future(_run(works))  # sim: awaited by `close`
+        self._on_cancelled = on_cancelled
+        self._background = asyncio.ensure_future(self._run(works))  # sim: awaited by `close`
         self._background.add_done_callback(self._on_background_end)
         self._state = "open"
+
+    async def _run(self, works: Iterable[Work]) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for work in works:
+                    tasks.create_task(work())
+        except asyncio.CancelledError:
+            if self._state == "open" and self._own_ports is not None and self._on_cancelled is not None:
+                await self._on_cancelled()
+            raise
 
     def _on_background_end(self, task: asyncio.Future[None]) -> None:
         """Ended by `close`, or by a bug, which the next poll reports."""
@@ -125,11 +139,17 @@ class AssignedReader:
         was_open, self._state = self._state == "open", "closed"
         if was_open:
             self.fetcher.wake()
-            self._background.cancel()
-            await asyncio.gather(self._background, return_exceptions=True)
+            if self._background is not asyncio.current_task():
+                self._background.cancel()
+                await asyncio.gather(self._background, return_exceptions=True)
             await self.connections.close()
             if self._own_ports is not None:
                 await self._own_ports.close()
+
+    @property
+    def is_own(self) -> bool:
+        """Over the real ports: not in a simulation, and not a member on behalf of a node's client."""
+        return self._own_ports is not None
 
     @property
     def is_running(self) -> bool:
@@ -294,9 +314,3 @@ class AssignedReader:
     def _track(self, reader: PartitionReader) -> None:
         if self.tracks_in_flight and reader.position is not None:
             self.in_flight.setdefault(reader.partition, InFlight(reader.position, reader.epoch))
-
-
-async def _run(works: Iterable[Work]) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        for work in works:
-            tasks.create_task(work())

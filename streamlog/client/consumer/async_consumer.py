@@ -35,12 +35,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
 from streamlog.client import settings as client_config
+from streamlog.client.connection import unclosed
 from streamlog.client.connection.client_ports import ClientPorts
+from streamlog.client.connection.sync_loop import LoopThread
 from streamlog.client.consumer.assigned_reader import AssignedReader
 from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
 from streamlog.client.consumer.corrupt_batches import CorruptBatches
@@ -83,6 +85,12 @@ class AsyncConsumer:
             self.poll = self._spans.poll(self.poll)  # type: ignore[method-assign]
             self.poll_batch = self._spans.poll_batch(self.poll_batch)  # type: ignore[method-assign]
             self._records = self._spans.records(self._records)  # type: ignore[method-assign]
+        self._unclosed = unclosed.Unclosed(
+            client_config.name_of("consumer", loaded, loaded[consuming.GROUP_ID]),
+            self._stopped_loop,
+            self._abandon,
+            work=unclosed.ENDS if loaded[consuming.GROUP_ID] is None else unclosed.LEAVES,
+        )
 
     # Lifecycle.
 
@@ -96,8 +104,35 @@ class AsyncConsumer:
         if self._spans is not None and self._group is not None:
             self._group.trace_commits(self._spans.commit)
         with client_config.background(self._config):
-            reader.run_in_background(() if self._group is None else self._group.work())
+            reader.run_in_background(() if self._group is None else self._group.work(), self._on_cancelled)
+        if reader.is_own:
+            unclosed.flush_at_exit(self._unclosed)
         return self
+
+    def _stopped_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop where it has stopped and the consumer is open: at the end of a program."""
+        if not self._reader.is_running or self._loop.is_closed() or self._loop.is_running():
+            return None
+        return self._loop
+
+    def close_with(self, front: object, thread: LoopThread) -> Callable[[], object]:
+        """When `front` is collected, or the interpreter exits. To be called when it is closed."""
+        return unclosed.close_at_the_end(front, self._unclosed, thread)
+
+    async def _on_cancelled(self) -> None:
+        """`asyncio.run` ends, which has cancelled all tasks, that of the membership too, and `close` was not called."""
+        unclosed.warn(self._unclosed)
+        await self._reader.close()
+
+    async def _abandon(self, *, timeout_s: float) -> None:
+        """Close it where the program forgot to: records in flight count as not processed, and no listener is called, as
+        none of the program's threads may wait for it.
+        """
+        try:
+            if self._group is not None and self._reader.is_running:
+                await self._group.abandon(timeout_s)
+        finally:
+            await self._reader.close()
 
     def _activity(self) -> tuple[int, bool]:
         """A loop polls with each record; that is noticed here, not by the loop."""

@@ -1,6 +1,6 @@
 """Offsets by bound or by time, looked up at the leaders of the partitions; leaders that move are followed.
 
-OffsetSpec: EARLIEST | LATEST | AtTime(ms) --ListOffsets to each leader--> OffsetAndTimestamp(offset, timestamp, epoch)
+OffsetSpec: EARLIEST | LATEST | AtTime(ms) | Last(n) --ListOffsets to each leader--> OffsetAndTimestamp(offset, ...)
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from streamlog.api.pb import common_pb2
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import Leader, MetadataCache
-from streamlog.errors import NotLeaderError, RequestTimedOutError, StreamlogError
-from streamlog.model import IsolationLevel, LeaderEpoch, Offset, TopicPartition
+from streamlog.errors import InvalidRequestError, NotLeaderError, RequestTimedOutError, StreamlogError
+from streamlog.model import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import Clock
 
 LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", pb.ListOffsetsResponse)
@@ -45,7 +45,19 @@ class AtTime(Struct, frozen=True):
     timestamp_ms: int
 
 
-OffsetSpec: TypeAlias = Bound | AtTime
+class Last(Struct, frozen=True):
+    """So many offsets before the end, or the beginning where there are fewer. Of a compacted topic, or one with
+    transactions, these are fewer records.
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 0:
+            raise InvalidRequestError(f"Last({self.count!r}): must be an integer from 0", field="count", limit=0)
+
+
+OffsetSpec: TypeAlias = Bound | AtTime | Last
 
 
 class OffsetAndTimestamp(Struct, frozen=True, kw_only=True):
@@ -83,6 +95,9 @@ class OffsetFinder:
         other errors that are not retriable.
         """
         deadline = self._clock.monotonic() + timeout_s
+        lasts = [partition for partition, spec in specs.items() if isinstance(spec, Last)]
+        # The beginnings are looked up first: the end that is found later is not before them.
+        beginnings = await self.find(dict.fromkeys(lasts, Bound.EARLIEST), timeout_s=timeout_s) if lasts else {}
         await self._metadata.look_up([partition.topic for partition in specs], timeout_s=timeout_s)
         for partition in specs:
             self._metadata.check(partition)
@@ -91,8 +106,11 @@ class OffsetFinder:
         while True:
             known = len(found)
             problem = await self._query_leaders({p: at for p, at in specs.items() if p not in found}, found, deadline)
-            if on_found is not None:
-                for partition in list(found)[known:]:
+            for partition in list(found)[known:]:
+                spec = specs[partition]
+                if isinstance(spec, Last):
+                    found[partition] = _before(found[partition], spec.count, beginnings[partition])
+                if on_found is not None:
                     on_found(partition, found[partition])
             left_s = deadline - self._clock.monotonic()
             if problem is None:
@@ -165,12 +183,21 @@ class OffsetFinder:
         self._metadata.refresh()
 
 
+def _before(end: OffsetAndTimestamp, count: int, beginning: OffsetAndTimestamp) -> OffsetAndTimestamp:
+    offset = Offset(end.offset - count)
+    if count == 0:
+        return end
+    if offset <= beginning.offset:
+        return beginning
+    return OffsetAndTimestamp(offset=offset, timestamp_ms=NO_TIMESTAMP, leader_epoch=NO_LEADER_EPOCH)
+
+
 def _message(partition: TopicPartition, spec: OffsetSpec, leader: Leader) -> pb.OffsetQuery:
     query = pb.OffsetQuery(topic=partition.topic, partition=partition.partition, leader_epoch=leader.epoch)
     match spec:
         case Bound.EARLIEST:
             query.bound = common_pb2.OFFSET_BOUND_EARLIEST
-        case Bound.LATEST:
+        case Bound.LATEST | Last():
             query.bound = common_pb2.OFFSET_BOUND_LATEST
         case AtTime(timestamp_ms):
             query.timestamp_ms = timestamp_ms

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetSpec
+from streamlog.client.consumer.offset_finder import AtTime, Bound, Last, OffsetSpec
 from streamlog.errors import InvalidRequestError
 from streamlog.model import Offset, PartitionId, TopicPartition
 
 # (topic, partition) does for a TopicPartition.
 Partition: TypeAlias = TopicPartition | tuple[str, int]
-# An offset, an end, or a time.
-Start: TypeAlias = int | Bound | AtTime
+# An offset, an end, a time, or so many before the end.
+Start: TypeAlias = int | Bound | AtTime | Last
 
 EARLIEST: Final = Bound.EARLIEST
 LATEST: Final = Bound.LATEST
@@ -29,10 +29,10 @@ def as_start(given: Start | None) -> OffsetSpec | Offset | None:
     """InvalidRequestError."""
     if isinstance(given, int):
         return as_offset(given)
-    if given is None or isinstance(given, Bound | AtTime):
+    if given is None or isinstance(given, Bound | AtTime | Last):
         return given
     raise InvalidRequestError(
-        f"{given!r} is not a start position: give an offset, EARLIEST, LATEST or AtTime(ms)", field="start"
+        f"{given!r} is not a start position: give an offset, EARLIEST, LATEST, AtTime(ms) or Last(count)", field="start"
     )
 
 

@@ -77,6 +77,7 @@ class Consumer:
         self._thread = thread or LoopThread("streamlog-consumer")
         self._thread.call(self._client.start())
         self._taken = _Taken([])
+        self._closed = self._client.close_with(self, self._thread)
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +92,7 @@ class Consumer:
         self._end(self._client.close(timeout_s=timeout_s))
 
     def _end(self, work: Coroutine[Any, Any, None]) -> None:
+        self._closed()
         if self._thread.closed:
             work.close()
             return

@@ -132,6 +132,18 @@ class ConsumerGroup:
         finally:
             await self._rebalancing.cancel()
 
+    async def abandon(self, timeout_s: float) -> None:
+        """As `close`, where the program forgot to: nothing more is processed, and no listener is called."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._auto_commits:
+                    await self.commit_processed(self._fetcher.readers)
+                await self.membership.leave(timeout_s=_LEAVE_S)
+        except TimeoutError:
+            pass  # the end of the stream is the leave, and what is not committed is read again
+        finally:
+            await self._rebalancing.cancel()
+
     # Membership.
 
     def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None, listeners: Listeners) -> None:

@@ -86,7 +86,9 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._traced = self._config[client_settings.TRACING_ENABLE]
         if self._traced:
             self._trace()
-        self._unclosed = unclosed.Unclosed(self._name(), self._stopped_loop, self.close)
+        self._unclosed = unclosed.Unclosed(
+            client_config.name_of("producer", self._config), self._stopped_loop, self.close
+        )
 
     def _trace(self) -> None:
         """InvalidConfigError where OpenTelemetry is not installed."""
@@ -95,11 +97,6 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self.send_many = spans.send_many(self.send_many)  # type: ignore[method-assign]
 
     # Lifecycle.
-
-    def _name(self) -> str:
-        """For messages: its client.id, or where it connects to."""
-        client_id = self._config[client_settings.CLIENT_ID]
-        return f"producer {client_id!r}" if client_id else f"producer of {client_config.servers(self._config)}"
 
     def _stopped_loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop where it has stopped and the producer is open: at the end of a program."""
@@ -176,14 +173,14 @@ class AsyncProducer(WaitingSends, TransactionCommands):
     async def _finish_unclosed(self) -> None:
         """`asyncio.run` ends, which has cancelled all tasks, and `close` was not called: send what is left."""
         self._closing = True
-        unclosed.warn(self._unclosed.name)
+        unclosed.warn(self._unclosed)
         work = asyncio.ensure_future(self._work())  # sim: cancelled below
         try:
             self._pending.search_again()
             await self._flushing.flush(unclosed.FLUSH_S)
             await self._delivery.finish(unclosed.FLUSH_S)
         except Exception as error:  # noqa: BLE001  no caller is left to catch it
-            unclosed.report_lost(self._unclosed.name, error)
+            unclosed.report_lost(self._unclosed, error)
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)

@@ -64,9 +64,9 @@ class WaitingSends(Accumulator):
         offsets. `headers`: of each record. Errors as `send`; RequestTimedOutError.
         """
         headers = checked_headers(headers) if headers else NO_HEADERS
+        check_types(values, keys)
         if keys is not None and len(keys) != len(values):
             raise InvalidRequestError(f"{len(keys)} keys for {len(values)} values: give as many", field="keys")
-        check_types(values, keys)
         if timestamp_ms is not None:
             timestamp_ms = checked_timestamp(timestamp_ms)
         if partition is not None:

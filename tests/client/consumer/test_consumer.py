@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streamlog.client.consumer.async_consumer import AsyncConsumer
-from streamlog.client.consumer.offset_finder import AtTime
+from streamlog.client.consumer.offset_finder import AtTime, Last
 from streamlog.client.consumer.start_positions import EARLIEST, LATEST
 from streamlog.errors import (
     ClientClosedError,
@@ -63,7 +63,18 @@ def test_records_come_in_order_with_all_they_have() -> None:
 
 @pytest.mark.parametrize(
     ("start", "first"),
-    [(EARLIEST, 0), (LATEST, 100), (37, 37), (AtTime(1055), 55), (AtTime(0), 0), (AtTime(9999), 100)],
+    [
+        (EARLIEST, 0),
+        (LATEST, 100),
+        (37, 37),
+        (AtTime(1055), 55),
+        (AtTime(0), 0),
+        (AtTime(9999), 100),
+        (Last(10), 90),
+        (Last(100), 0),
+        (Last(101), 0),
+        (Last(0), 100),
+    ],
 )
 def test_where_it_starts(start: object, first: int) -> None:
     async def story(stage: Stage) -> None:
@@ -76,6 +87,26 @@ def test_where_it_starts(start: object, first: int) -> None:
             assert await take(consumer, 101 - first) == [*lines(100)[first:], b"more"]
 
     play(story, seeds=2)
+
+
+def test_the_last_of_a_log_whose_beginning_was_deleted() -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        fill(stage.cluster, log, lines(100))
+        log.start = 60
+        async with stage.consumer() as consumer:
+            await consumer.assign([T0], start=Last(50))
+            assert await consumer.position(T0) == 60
+            consumer.seek(T0, Last(3))
+            assert await take(consumer, 3) == lines(100)[97:]
+
+    play(story)
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "10", None, True])
+def test_a_count_of_the_last_is_a_number(count: object) -> None:
+    with pytest.raises(InvalidRequestError, match="must be an integer from 0"):
+        Last(count)  # type: ignore[arg-type]  # refused
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 100), ("by_duration:PT0S", 100)])

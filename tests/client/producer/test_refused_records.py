@@ -142,3 +142,29 @@ def test_batch_size_is_a_bound(batch_size: int) -> None:
         assert max(sizes[:-1]) <= batch_size
 
     play(story)
+
+
+@pytest.mark.parametrize(
+    ("values", "keys", "message"),
+    [
+        (None, None, "values must be a list or tuple of bytes, not NoneType"),
+        (7, None, "values must be a list or tuple of bytes, not int"),
+        (b"ab", None, "values must be a list or tuple of bytes, not bytes"),
+        ("ab", None, "values must be a list or tuple of bytes, not str"),
+        ({b"a"}, None, "values must be a list or tuple of bytes, not set"),
+        ([b"a"], 7, "keys must be a list or tuple of bytes, not int"),
+        ([b"a"], [b"k", b"l"], "2 keys for 1 values"),
+        ([b"a", "b"], None, "all values must be bytes or None"),
+    ],
+)
+def test_what_send_many_refuses(values: Any, keys: Any, message: str) -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        async with stage.producer() as producer:
+            before = producer.send("t", b"before")
+            with pytest.raises(InvalidRequestError, match=message):
+                await producer.send_many("t", values, keys=keys)
+            assert (await before).offset == 0
+        assert log.values() == [b"before"]
+
+    play(story)

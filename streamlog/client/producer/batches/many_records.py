@@ -46,9 +46,13 @@ def by_partition(
     ]
 
 
-def check_types(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> None:
+def check_types(values: object, keys: object) -> None:
     """InvalidRequestError for what is not bytes."""
-    for name, column in (("values", values), ("keys", keys or ())):
+    for name, column in (("values", values), ("keys", () if keys is None else keys)):
+        if not isinstance(column, Sequence) or isinstance(column, str | bytes):
+            raise InvalidRequestError(
+                f"{name} must be a list or tuple of bytes, not {type(column).__name__}", field=name
+            )
         if not {one.__class__ for one in column} <= {bytes, type(None)}:
             raise InvalidRequestError(f"all {name} must be bytes or None", field=name)
 
