@@ -26,8 +26,10 @@ END: Final = "<!-- end of reasons -->\n"
 OWN_ERRORS: Final = frozenset(
     {
         errors.ClientClosedError,
+        errors.DeserializationError,
         errors.MaxPollIntervalError,
         errors.NetworkError,
+        errors.SerializationError,
         errors.SslAuthenticationError,
         errors.UnknownServerError,
     }

@@ -7,7 +7,8 @@
     │                BrokerNotAvailableError, NetworkError, RequestTimedOutError, ClientClosedError,
     │                UnknownServerError (a code of a newer release)
     ├── records      CorruptMessageError, CorruptBatchError, InvalidRecordError, InvalidTimestampError,
-    │                MessageTooLargeError, UnsupportedCompressionError
+    │                MessageTooLargeError, UnsupportedCompressionError; SerializationError, DeserializationError (of
+    │                the Python client)
     ├── storage      StorageError (the disk failed, the log directory is offline), LogDirectoryLockedError,
     │                InconsistentClusterError (another cluster's or node's directory), DamagedFileError
     ├── topics       names, partition counts, replication factors, assignments, configs, deletion
@@ -94,9 +95,11 @@ from streamlog.errors.producers import (
 from streamlog.errors.records import (
     CorruptBatchError,
     CorruptMessageError,
+    DeserializationError,
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
+    SerializationError,
     UnsupportedCompressionError,
 )
 from streamlog.errors.requests import (
@@ -151,6 +154,7 @@ __all__ = [
     "CorruptBatchError",
     "CorruptMessageError",
     "DamagedFileError",
+    "DeserializationError",
     "DuplicateBrokerIdError",
     "DuplicateResourceError",
     "DuplicateVoterError",
@@ -205,6 +209,7 @@ __all__ = [
     "RequestTooLargeError",
     "ResourceNotFoundError",
     "SaslAuthenticationError",
+    "SerializationError",
     "SslAuthenticationError",
     "StaleBrokerEpochError",
     "Status",

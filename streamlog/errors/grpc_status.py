@@ -40,6 +40,7 @@ _ERRORS: Final[Mapping[Status, tuple[type[StreamlogError], ...]]] = {
     ),
     Status.INVALID_ARGUMENT: (
         records.CorruptMessageError,
+        records.SerializationError,
         records.InvalidRecordError,
         records.InvalidTimestampError,
         records.MessageTooLargeError,
@@ -136,6 +137,7 @@ _ERRORS: Final[Mapping[Status, tuple[type[StreamlogError], ...]]] = {
     ),
     Status.DATA_LOSS: (
         records.CorruptBatchError,
+        records.DeserializationError,
         storage.DamagedFileError,
         partitions.LogTruncatedError,
     ),

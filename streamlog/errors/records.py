@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamlog.errors.base import StreamlogError
 
 
@@ -63,6 +65,37 @@ class CorruptBatchError(StreamlogError):
     @property
     def reason(self) -> str:
         return self._text("reason") or self.message
+
+
+class SerializationError(StreamlogError):
+    """A key or value that the client cannot turn into bytes: the record is refused. Details: `topic`, `field` (key,
+    value).
+    """
+
+    code = "SERIALIZATION_FAILED"
+
+
+class DeserializationError(StreamlogError):
+    """A record whose key or value the client cannot deserialize. Continue at `offset` + 1; where `retriable` is set (a
+    schema registry does not answer) poll again.
+
+    Details: `topic`, `partition`, `offset`, `field` (key, value), `reason`.
+    """
+
+    code = "DESERIALIZATION_FAILED"
+    record: Any = None  # the ConsumerRecord with key and value as bytes
+
+    @property
+    def topic(self) -> str:
+        return self._text("topic") or ""
+
+    @property
+    def partition(self) -> int:
+        return self._number("partition") or 0
+
+    @property
+    def offset(self) -> int:
+        return self._number("offset") or 0
 
 
 class InvalidTimestampError(StreamlogError):

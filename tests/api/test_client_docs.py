@@ -41,8 +41,10 @@ def test_each_reason_has_its_status_and_an_action_that_is_explained() -> None:
     own = all_errors().keys() - found.keys()
     assert own == {
         "CLIENT_CLOSED",
+        "DESERIALIZATION_FAILED",
         "MAX_POLL_INTERVAL_EXCEEDED",
         "NETWORK_EXCEPTION",
+        "SERIALIZATION_FAILED",
         "SSL_AUTHENTICATION_FAILED",
         "UNKNOWN_SERVER_ERROR",
     }

@@ -136,7 +136,7 @@ class TestWarnings:
         assert load_consumer({"acks": "all"}).warnings == (
             "argument: acks is a setting of producers, not of consumers",
         )
-        said = "argument: key.serializer has no effect here. Keys are bytes: the application serializes them"
+        said = "argument: key.serializer has no effect here. It is an argument of the Python producer, key_serializer="
         assert load_producer({"key.serializer": "x"}).warnings == (said,)
 
     def test_hints(self) -> None:

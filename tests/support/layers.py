@@ -156,7 +156,9 @@ NODE_CODE = {
 FRONTS = {
     "client/connection/sync_loop.py",
     "client/connection/unclosed.py",
+    "client/consumer/sync_consumer.py",
     "client/producer/short_ways.py",
     "client/producer/threaded_producer.py",
+    "client/serialization/formats.py",  # the type uuid.UUID
     "client/tracing/polling.py",
 }

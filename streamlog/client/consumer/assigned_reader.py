@@ -236,6 +236,15 @@ class AssignedReader:
         if at is not None:
             self.in_flight[as_partition((at.topic, at.partition))] = InFlight(at.offset, None)
 
+    def put_back(self, firsts: Mapping[TopicPartition, Offset], *, processed: bool = False) -> None:
+        """These records, and those after them, were taken and not returned. `processed`: those before them are."""
+        for partition, offset in firsts.items():
+            reader = self.fetcher.readers.get(partition)
+            if reader is not None:
+                self.fetcher.move(reader, offset)
+                if processed and self.tracks_in_flight:
+                    self.in_flight[partition] = InFlight(offset, None)
+
     # Taking what is ready.
 
     def take(self, count: int) -> list[ConsumerRecord]:

@@ -46,12 +46,15 @@ from streamlog.client.connection.sync_loop import LoopThread
 from streamlog.client.consumer.assigned_reader import AssignedReader
 from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
 from streamlog.client.consumer.corrupt_batches import CorruptBatches
+from streamlog.client.consumer.decoded_polls import DecodedPolls
 from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Partition, Start, as_partition
 from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.client.groups.rebalancing import Listener, Listeners
+from streamlog.client.serialization.formats import GivenDeserializer
+from streamlog.client.serialization.record_deserializers import OnError, RecordDeserializers
 from streamlog.config import load_consumer
 from streamlog.config.settings import consumer_settings as consuming
 from streamlog.config.settings.client_settings import TRACING_ENABLE
@@ -68,9 +71,19 @@ class AsyncConsumer:
     """
 
     def __init__(
-        self, config: Mapping[str, object] | None = None, *, ports: ClientPorts | None = None, **settings: object
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: GivenDeserializer | None = None,
+        value_deserializer: GivenDeserializer | None = None,
+        on_deserialization_error: OnError = "fail",
+        ports: ClientPorts | None = None,
+        **settings: object,
     ) -> None:
-        """`ports`: of a simulation; None: the real ones."""
+        """`key_deserializer`, `value_deserializer`: a function, an object with `deserialize`, or a format
+        (`client.serialization.formats`). `on_deserialization_error`: fail; skip; or a function of the error, which is
+        called before the record is skipped. `ports`: of a simulation; None: the real ones.
+        """
         loaded = self._config = client_config.loaded(load_consumer, config, settings)
         corrupt = CorruptBatches(skip=loaded[consuming.ON_CORRUPT_BATCH] == "skip")
         self._reader = AssignedReader(loaded, ports, corrupt)
@@ -80,6 +93,9 @@ class AsyncConsumer:
         self._polling = False  # a poll is waiting
         self._looping: PartitionReader | None = None  # what a loop reads
         self._looped: ConsumerRecord | None = None  # what it was at when its progress was last noticed
+        self._deserializers = RecordDeserializers.of(key_deserializer, value_deserializer, on_deserialization_error)
+        if self._deserializers is not None:
+            self._deserialize(self._deserializers)
         self._spans = client_config.tracing("polling").PollSpans(loaded) if loaded[TRACING_ENABLE] else None
         if self._spans is not None:
             self.poll = self._spans.poll(self.poll)  # type: ignore[method-assign]
@@ -91,6 +107,12 @@ class AsyncConsumer:
             self._abandon,
             work=unclosed.ENDS if loaded[consuming.GROUP_ID] is None else unclosed.LEAVES,
         )
+
+    def _deserialize(self, deserializers: RecordDeserializers) -> None:
+        """What is polled, from now on."""
+        polled = DecodedPolls(deserializers, self._reader, self.poll, self._records)
+        self.poll = polled.poll  # type: ignore[method-assign]
+        self._records = polled.records  # type: ignore[method-assign]
 
     # Lifecycle.
 
@@ -115,7 +137,7 @@ class AsyncConsumer:
             return None
         return self._loop
 
-    def close_with(self, front: object, thread: LoopThread) -> Callable[[], object]:
+    def _close_with(self, front: object, thread: LoopThread) -> Callable[[], object]:
         """When `front` is collected, or the interpreter exits. To be called when it is closed."""
         return unclosed.close_at_the_end(front, self._unclosed, thread)
 
@@ -277,6 +299,11 @@ class AsyncConsumer:
         """Batches that could not be decoded and were skipped, since the consumer was made (on.corrupt.batch)."""
         return self._reader.corrupt.skipped_count
 
+    @property
+    def undecodable_records_skipped(self) -> int:
+        """Records that were skipped since the consumer was made (on_deserialization_error)."""
+        return 0 if self._deserializers is None else self._deserializers.skipped_count
+
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Return nothing of these until `resume`; what was prefetched is fetched again then."""
         for partition in partitions:
@@ -317,6 +344,7 @@ class AsyncConsumer:
 
     async def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
         """Up to `max_records` (None: max.poll.records); waits up to `timeout_s` (None: without limit) for the first.
+        DeserializationError, again until the partition is sought beyond the record.
 
         The error of a partition is raised when no records are left to return; CorruptBatchError when its batch is next,
         and again until the partition is sought beyond it (on.corrupt.batch=skip does so by itself).
@@ -409,6 +437,10 @@ class AsyncConsumer:
             batch = await self.poll_batch(timeout_s=None)
             if batch is not None:
                 yield batch
+
+    def _put_back(self, firsts: Mapping[TopicPartition, Offset]) -> None:
+        """For the synchronous consumer: `AssignedReader.put_back`."""
+        self._reader.put_back(firsts)
 
     def _hand_back(self, firsts: Mapping[TopicPartition, Offset], at: ConsumerRecord | None) -> None:
         """For the synchronous consumer: `AssignedReader.hand_back`."""

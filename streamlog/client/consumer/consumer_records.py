@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import dropwhile, repeat
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,14 +37,16 @@ T = TypeVar("T")
 
 
 class ConsumerRecord(NamedTuple):
-    """One record, and its position. Times are ms since 1970; a key or value of None is null."""
+    """One record, and its position. Times are ms since 1970; a key or value of None is null. They are bytes, unless the
+    consumer has deserializers.
+    """
 
     topic: str
     partition: int
     offset: Offset
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: Headers
 
 

@@ -21,6 +21,7 @@ import re
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import length_hint
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,7 +31,10 @@ from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRe
 from streamlog.client.consumer.start_positions import Partition, Start, as_partition
 from streamlog.client.groups.consumer_group import ToCommit
 from streamlog.client.groups.rebalancing import Listener
+from streamlog.client.serialization.formats import GivenDeserializer
+from streamlog.client.serialization.record_deserializers import Decoding, OnError, RecordDeserializers
 from streamlog.client.settings import merged
+from streamlog.errors import DeserializationError
 from streamlog.model import Offset, TopicPartition
 
 
@@ -70,14 +74,22 @@ class Consumer:
     """Settings as for AsyncConsumer. Open as soon as it is made; `close` it, or use `with`."""
 
     def __init__(
-        self, config: Mapping[str, object] | None = None, *, thread: LoopThread | None = None, **settings: object
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: GivenDeserializer | None = None,
+        value_deserializer: GivenDeserializer | None = None,
+        on_deserialization_error: OnError = "fail",
+        thread: LoopThread | None = None,
+        **settings: object,
     ) -> None:
-        """`thread`: a shared one; None: its own."""
+        """`thread`: a shared one; None: its own. The deserializers are called in the thread that polls."""
+        self._deserializers = RecordDeserializers.of(key_deserializer, value_deserializer, on_deserialization_error)
         self._client = AsyncConsumer(merged(config, settings))
         self._thread = thread or LoopThread("streamlog-consumer")
         self._thread.call(self._client.start())
         self._taken = _Taken([])
-        self._closed = self._client.close_with(self, self._thread)
+        self._closed = self._client._close_with(self, self._thread)
 
     def __enter__(self) -> Self:
         return self
@@ -195,6 +207,11 @@ class Consumer:
         """As of AsyncConsumer."""
         return self._client.corrupt_batches_skipped
 
+    @property
+    def undecodable_records_skipped(self) -> int:
+        """As of AsyncConsumer."""
+        return 0 if self._deserializers is None else self._deserializers.skipped_count
+
     def commit(self, offsets: ToCommit | ConsumerRecord | None = None, *, timeout_s: float | None = None) -> None:
         """As of AsyncConsumer."""
         self._thread.call(self._commit(offsets, timeout_s))
@@ -237,7 +254,35 @@ class Consumer:
         if self._taken.ahead:
             return self._taken.poll(max_records)
         self._taken = _Taken([])
-        return self._thread.call_in_front(self._client.poll(max_records, timeout_s=timeout_s))
+        return self._poll(max_records, timeout_s)
+
+    def _poll(self, max_records: int | None, timeout_s: float | None) -> list[ConsumerRecord]:
+        taken = self._thread.call_in_front(self._client.poll(max_records, timeout_s=timeout_s))
+        if self._deserializers is None:
+            return taken
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        while taken:
+            found = self._decoded(taken, self._deserializers)
+            if found:
+                return found
+            # All of them were skipped.
+            left_s = None if deadline_s is None else max(0.0, deadline_s - monotonic())
+            taken = self._thread.call_in_front(self._client.poll(max_records, timeout_s=left_s))
+        return taken
+
+    def _decoded(self, taken: list[ConsumerRecord], deserializers: RecordDeserializers) -> list[ConsumerRecord]:
+        """As DecodedPolls'."""
+        decoding = Decoding(deserializers, taken)
+        try:
+            decoding.finish()
+        except DeserializationError:
+            self._thread.run(self._client._put_back, decoding.rest(whole=False))
+            if not decoding.found:
+                raise
+        except BaseException:
+            self._thread.run(self._client._put_back, decoding.rest(whole=True))
+            raise
+        return decoding.found
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """All records, without end."""
@@ -248,7 +293,7 @@ class Consumer:
         while True:
             if not self._taken.ahead:
                 self._taken = _Taken([])
-                self._taken = _Taken(self._thread.call_in_front(self._client.poll(timeout_s=None)))
+                self._taken = _Taken(self._poll(None, None))
             yield self._taken.left
 
     def poll_batch(self, *, timeout_s: float | None = 0.0) -> ConsumerBatch | None:

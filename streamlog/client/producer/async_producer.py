@@ -41,6 +41,8 @@ from streamlog.client.producer.partitioner import Partitioner, partitioner_of
 from streamlog.client.producer.producer_rules import ProducerRules
 from streamlog.client.producer.producer_topics import ProducerTopics
 from streamlog.client.producer.waiting_sends import WaitingSends
+from streamlog.client.serialization.formats import GivenSerializer
+from streamlog.client.serialization.record_serializers import RecordSerializers
 from streamlog.client.transactions.transaction_commands import TransactionCommands
 from streamlog.client.transactions.transaction_manager import (
     TransactionManager,
@@ -64,12 +66,15 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         config: Mapping[str, object] | None = None,
         *,
         partitioner: Partitioner | None = None,
+        key_serializer: GivenSerializer | None = None,
+        value_serializer: GivenSerializer | None = None,
         ports: ClientPorts | None = None,
         guard: AbstractContextManager[object] | None = None,
         future_type: type[RecordFuture] = RecordFuture,
         **settings: object,
     ) -> None:
-        """`partitioner`: instead of partitioner.class. `ports`: of a simulation; None: the real ones.
+        """`partitioner`: instead of partitioner.class. `key_serializer`, `value_serializer`: a function, an object with
+        `serialize`, or a format (`client.serialization.formats`). `ports`: of a simulation; None: the real ones.
         `guard`: held by callers of `send` in other threads. `future_type`: what `send` returns.
         """
         self._config = client_config.loaded(load_producer, config, settings)
@@ -86,6 +91,9 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._traced = self._config[client_settings.TRACING_ENABLE]
         if self._traced:
             self._trace()
+        serializers = RecordSerializers.of(key_serializer, value_serializer)
+        if serializers is not None:
+            self._serialize(serializers)
         self._unclosed = unclosed.Unclosed(
             client_config.name_of("producer", self._config), self._stopped_loop, self.close
         )

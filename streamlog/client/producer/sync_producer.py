@@ -10,17 +10,19 @@ AsyncProducer does the rest on a thread of its own. Any number of threads may us
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from typing import Self
+from typing import Any, Self
 
 from streamlog.client.connection.sync_loop import LoopThread, blocking
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.client.producer.batches.accumulator import NO_HEADERS
-from streamlog.client.producer.given_records import GivenHeaders
+from streamlog.client.producer.given_records import GivenHeaders, check_topic
 from streamlog.client.producer.partitioner import Partitioner
 from streamlog.client.producer.sent_records import SentMany, SentRecord
 from streamlog.client.producer.threaded_producer import ThreadedProducer
+from streamlog.client.serialization.formats import GivenSerializer
+from streamlog.client.serialization.record_serializers import RecordSerializers
 from streamlog.client.settings import merged
 
 
@@ -32,10 +34,13 @@ class Producer:
         config: Mapping[str, object] | None = None,
         *,
         partitioner: Partitioner | None = None,
+        key_serializer: GivenSerializer | None = None,
+        value_serializer: GivenSerializer | None = None,
         thread: LoopThread | None = None,
         **settings: object,
     ) -> None:
-        """`thread`: a shared one; None: its own."""
+        """`thread`: a shared one; None: its own. The serializers are called in the thread that sends."""
+        self._serializers = RecordSerializers.of(key_serializer, value_serializer)
         thread = thread or LoopThread("streamlog-producer")
         try:
             self._client = ThreadedProducer(merged(config, settings), partitioner, thread)
@@ -46,6 +51,8 @@ class Producer:
         self._thread = thread
         self._value_ways, self._keyed_ways = self._client.value_ways, self._client.keyed_ways
         self._closed = self._client.close_with(self, thread)
+        if self._serializers is not None:
+            self.send = _serializing(self._client, self._serializers)  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
         return self
@@ -66,9 +73,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         headers: GivenHeaders = NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -89,14 +96,16 @@ class Producer:
     def send_many(
         self,
         topic: str,
-        values: Sequence[bytes | None],
+        values: Sequence[Any],
         *,
-        keys: Sequence[bytes | None] | None = None,
+        keys: Sequence[Any] | None = None,
         headers: GivenHeaders = NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SentMany:
         """Send many records; waits while the buffer is full. As of AsyncProducer."""
+        if self._serializers is not None:
+            values, keys = self._serializers.encode_many(topic, keys, values)
         many = self._thread.call(
             self._client.send_many(
                 topic, values, keys=keys, headers=headers, partition=partition, timestamp_ms=timestamp_ms
@@ -126,3 +135,22 @@ class Producer:
     send_offsets = blocking(AsyncProducer.send_offsets)
     flush = blocking(AsyncProducer.flush)
     partition_count = blocking(AsyncProducer.partition_count)
+
+
+def _serializing(client: ThreadedProducer, serializers: RecordSerializers) -> Callable[..., SentRecord]:
+    """`send` of a producer with serializers. Not of the front, which is collected when the program drops it."""
+
+    def send(
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        headers: GivenHeaders = NO_HEADERS,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SentRecord:
+        check_topic(topic)
+        key, value = serializers.encode(topic, key, value)
+        return client.send_here(topic, value, key, headers, partition, timestamp_ms)
+
+    return send

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from streamlog.client.producer.batches.accumulator import NO_HEADERS, Accumulator
 from streamlog.client.producer.batches.many_records import Columns, Sizes, by_partition, check_types
 from streamlog.client.producer.batches.pending_records import OVERHEAD_BYTES
 from streamlog.client.producer.batches.producer_batch import ManyFuture, ProducerBatch, RecordFuture
 from streamlog.client.producer.batches.topic_table import TopicTable
-from streamlog.client.producer.given_records import GivenHeaders, checked_headers, checked_partition, checked_timestamp
+from streamlog.client.producer.given_records import (
+    GivenHeaders,
+    check_topic,
+    checked_headers,
+    checked_partition,
+    checked_timestamp,
+)
+from streamlog.client.serialization.record_serializers import RecordSerializers
 from streamlog.errors import InvalidRequestError, ThrottledError
 from streamlog.records import Headers
 from streamlog.records.encode import encode_headers
@@ -26,12 +33,30 @@ _TURN_RECORDS: Final = 16_384
 
 
 class WaitingSends(Accumulator):
+    _serializers: RecordSerializers | None = None
+
+    def _serialize(self, serializers: RecordSerializers) -> None:
+        """Of keys and values, from now on."""
+        send, send_many = self.send, self.send_many
+        self._serializers, self._send_bytes = serializers, send
+
+        def serializing(topic: str, value: Any, *, key: Any = None, **rest: Any) -> RecordFuture:
+            key, value = serializers.encode_at_once(topic, key, value)
+            return send(topic, value, key=key, **rest)
+
+        async def serializing_many(topic: str, values: Any, *, keys: Any = None, **rest: Any) -> ManyFuture:
+            values, keys = await serializers.encode_many_async(topic, keys, values)
+            return await send_many(topic, values, keys=keys, **rest)
+
+        self.send = serializing  # type: ignore[method-assign]
+        self.send_many = serializing_many  # type: ignore[method-assign]
+
     async def enqueue(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         headers: GivenHeaders = NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -39,10 +64,15 @@ class WaitingSends(Accumulator):
         """As `send`; waits while the buffer is full, max.block.ms at most (RequestTimedOutError)."""
         if headers:
             headers = checked_headers(headers)  # it may be an iterator, and sent twice
+        send = self.send
+        if self._serializers is not None:
+            check_topic(topic)
+            key, value = await self._serializers.encode_async(topic, key, value)
+            send = self._send_bytes
         deadline: float | None = None
         while True:
             try:
-                return self.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+                return send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
             except ThrottledError:
                 if deadline is None:
                     deadline = self._loop.time() + self._rules.max_block_s
@@ -53,9 +83,9 @@ class WaitingSends(Accumulator):
     async def send_many(
         self,
         topic: str,
-        values: Sequence[bytes | None],
+        values: Sequence[Any],
         *,
-        keys: Sequence[bytes | None] | None = None,
+        keys: Sequence[Any] | None = None,
         headers: GivenHeaders = NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,

@@ -495,9 +495,9 @@ def test_values_are_bytes() -> None:
         async with stage.producer(max_request_size=2000) as producer:
             await producer.partition_count("t")
             with pytest.raises(InvalidRequestError, match="not str"):
-                producer.send("t", "text")  # type: ignore[arg-type]  # what is tested
+                producer.send("t", "text")
             with pytest.raises(InvalidRequestError, match="not str"):
-                producer.send("t", b"", key="text")  # type: ignore[arg-type]  # what is tested
+                producer.send("t", b"", key="text")
             with pytest.raises(MessageTooLargeError, match=r"max\.request\.size, which is 2000"):
                 producer.send("t", b"x" * 3000)
 

@@ -157,7 +157,7 @@ def test_failures_are_in_the_span_and_still_raised_by_flush() -> None:
     async def story(ports: Ports, spans: InMemorySpanExporter) -> None:
         async with producing(ports, max_block_ms=500) as producer:
             with pytest.raises(InvalidRequestError):
-                producer.send("t", "text")  # type: ignore[arg-type]
+                producer.send("t", "text")
             await producer.partition_count("t")
             with pytest.raises(MessageTooLargeError):
                 producer.send("t", b"v" * 2_000_000)

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from streamlog.client.connection.client_ports import ClientPorts
 from streamlog.client.producer.batches.buffer_memory import BufferMemory
@@ -81,16 +81,17 @@ class Accumulator:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         headers: GivenHeaders = NO_HEADERS,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
         """Send one record; its future returns partition and offset. Never waits.
 
-        `headers`: pairs (name, bytes or None), or a dict. `timestamp_ms`: None: now. Raises ThrottledError where the
+        Value and key: bytes or None, or what the producer's serializers take (SerializationError). `headers`: pairs
+        (name, bytes or None), or a dict. `timestamp_ms`: None: now. Raises ThrottledError where the
         buffer is full, MessageTooLargeError (max.request.size), InvalidRequestError, UnknownTopicOrPartitionError for a
         partition that the topic does not have, ClientClosedError, and what a partitioner of one's own raises. Where it
         raises nothing is taken, and other records are not affected.
