@@ -4,20 +4,24 @@
 
 Checkpoints come first: with a recovery point above the new end, the next start would take the missing records for lost
 ones. Waits may be overtaken by another truncation, so each step looks at the log again.
+
+What is appended next continues at the new end, so the batches before it must reach up to it. A base offset that damage
+has moved would leave a hole, or a batch too many, that nothing shows later. So the log ends where its batches stop
+joining, if that is lower; the rest is fetched again from the leader. In a log that may have gaps that is unknown.
 """
 
 from __future__ import annotations
 
 from streamlog.model import Offset
 from streamlog.records import read_header
-from streamlog.records.header import HEADER_SIZE
+from streamlog.records.header import HEADER_SIZE, MAGIC
 from streamlog.storage.files import names
 from streamlog.storage.log.segment_changes import schedule_deletion
 from streamlog.storage.log.state import LogState
 from streamlog.storage.producers import state_replay
 from streamlog.storage.producers.producer_states import ProducerStates
-from streamlog.storage.segments.scan import run
-from streamlog.storage.segments.segment import Segment
+from streamlog.storage.segments.scan import ReadAt, Scan, run
+from streamlog.storage.segments.segment import SCAN_BYTES, Segment
 
 
 async def truncate(log: LogState, offset: Offset) -> None:
@@ -51,11 +55,39 @@ def _truncate(log: LogState, offset: Offset) -> None:
 def _cut_point(log: LogState, offset: Offset) -> tuple[Offset, int]:
     """Where a log that is truncated at `offset` ends, and at which position of that segment."""
     segment = log.segments.at(log.segments.index_of(offset))
+    if not log.has_gaps:
+        return run(segment.file, _joined_end(segment, offset))
     position = run(segment.file, segment.seek(offset))
     if position == segment.size_bytes:
         return offset, position
     header = read_header(segment.file.pread(HEADER_SIZE, position), 0)
     return min(offset, header.base_offset), position
+
+
+def _joined_end(segment: Segment, offset: Offset) -> Scan[tuple[Offset, int]]:
+    """End, and its position, of the batches that join and are below `offset`."""
+    entry = segment.offset_index.lookup(offset)
+    if 0 < entry.position <= segment.size_bytes - HEADER_SIZE:
+        header = read_header((yield ReadAt(HEADER_SIZE, entry.position)), 0)
+        if header.magic == MAGIC and header.last_offset == entry.offset:  # index and header agree
+            return (yield from _joined_end_from(segment, entry.position, header.base_offset, offset))
+    return (yield from _joined_end_from(segment, 0, segment.base_offset, offset))
+
+
+def _joined_end_from(segment: Segment, position: int, expected: int, offset: Offset) -> Scan[tuple[Offset, int]]:
+    while position <= segment.size_bytes - HEADER_SIZE:
+        data = yield ReadAt(min(SCAN_BYTES, segment.size_bytes - position), position)
+        at = 0
+        while at + HEADER_SIZE <= len(data):
+            header = read_header(data, at)
+            is_whole = HEADER_SIZE <= header.size_bytes <= segment.size_bytes - position - at
+            joins = header.base_offset == expected and header.last_offset_delta >= 0
+            if header.magic != MAGIC or not is_whole or not joins or header.next_offset > offset:
+                return Offset(expected), position + at
+            expected = header.next_offset
+            at += header.size_bytes
+        position += at
+    return Offset(expected), position
 
 
 async def restart_at(log: LogState, offset: Offset) -> None:

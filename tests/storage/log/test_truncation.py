@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 
 import pytest
 
-from streamlog.errors import (
-    OffsetOutOfRangeError,
-)
+from streamlog.errors import DamagedFileError, OffsetOutOfRangeError
 from streamlog.model import Offset
+from streamlog.records import read_header, scan_headers
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
 from streamlog.storage.log_config import LogConfig
-from tests.storage.rig import Rig
+from tests.storage.rig import DIRECTORY, Rig
 
 
 def test_truncation_cuts_and_the_log_goes_on(rig: Rig) -> None:
@@ -36,6 +36,38 @@ def test_a_straddling_batch_goes_as_a_whole(rig: Rig) -> None:
     rig.append(b"2", b"3", b"4")
     rig.machine.run(rig.log.truncate(Offset(3)))
     assert rig.log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("shift", [1000, 1, -1, 1 << 40])
+@pytest.mark.parametrize("number", [0, 1, 3])
+@pytest.mark.parametrize("index_interval_bytes", [0, 4096])
+def test_no_hole_is_left_where_a_base_offset_has_moved(index_interval_bytes: int, number: int, shift: int) -> None:
+    """Seed 9161 of the simulation: nothing has read the damage when the leader's history is shorter. It is
+    cut off, or a later read reports it.
+    """
+    config = LogConfig(segment_index_bytes=1024, segment_bytes=600, index_interval_bytes=index_interval_bytes)
+    rig = Rig(Machine(1), config)
+    for i in range(20):
+        rig.append(b"%d" % i * 50)
+    rig.sync()
+    rig.stop()
+    path = f"{DIRECTORY}/topic-0/00000000000000000000.log"
+    data = bytes(rig.machine.disk.find(path).cache.read(600, 0))  # type: ignore[union-attr]  # it is a file
+    places = [position for position, _ in scan_headers(data, 0, len(data))]
+    position = places[number]
+    base = read_header(data, position).base_offset
+    rig.machine.disk.damage(path, position, struct.pack(">q", max(0, base + shift)))
+    rig.start()
+    rig.machine.run(rig.log.truncate(Offset(base + 1)))
+    end = rig.log.log_end_offset
+    assert end in (base, base + 1)
+    while rig.log.log_end_offset < 10:
+        rig.append(b"%d" % rig.log.log_end_offset * 50, epoch=1)
+    try:
+        assert [offset for offset, _ in rig.values()] == list(range(10))
+    except DamagedFileError:
+        assert end == base + 1, "the damaged batch is still there, and is reported"
+    rig.machine.close()
 
 
 def test_truncation_across_segments_and_to_the_start() -> None:
