@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.errors import StreamlogError
+from streamlog.client.admin.values import PartitionRepairs
+from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.sim.faults import Fault, FaultKind
@@ -25,6 +26,9 @@ from .hostile_peer import Hostile
 
 HOST: Final = "hostile"
 """The host of hostile peers."""
+UNFENCED_WITHIN_S: Final = 10.0
+"""After the heal: such a node leaves the removed voter when it has heard nothing for the session of 3 s, and more."""
+PAUSE_S: Final = 0.2
 
 
 class SpecialStrikes:
@@ -101,7 +105,7 @@ class SpecialStrikes:
             if target.partition.topic not in self._topics:
                 continue
             try:
-                repairs = await crew.repair(target.partition)
+                repairs = await self._repaired(crew, target.partition)
             except StreamlogError as error:
                 self._watch.wrong("repair", f"{target.partition}: {error!r}")
                 continue
@@ -110,3 +114,14 @@ class SpecialStrikes:
                 if left or replica.error is not None:
                     self._watch.wrong("repair", f"{target.partition} at {replica.node_id}: {left} {replica.error!r}")
                 self._stats["damages repaired by command"] += len(replica.damages)
+
+    async def _repaired(self, crew: Crew, partition: TopicPartition) -> PartitionRepairs:
+        """Once all nodes are there: a node that followed a voter which was removed meanwhile is fenced for a time."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + UNFENCED_WITHIN_S
+        while True:
+            repairs = await crew.repair(partition)
+            absent = any(isinstance(replica.error, BrokerNotAvailableError) for replica in repairs.replicas)
+            if not absent or loop.time() >= deadline_s:
+                return repairs
+            await asyncio.sleep(PAUSE_S)
