@@ -57,6 +57,16 @@ def damage(cluster: Cluster, node_id: int, how: str, number: int = 7) -> None:
             disk.damage(path, place + HEADER_SIZE + 20, b"??????")
         case "zeros":
             disk.damage(path, place, bytes(9_000))
+        case "missing":
+            log = cluster.nodes[node_id].log()
+            size, following = log.segments.first.size_bytes, place_of(cluster, node_id, number + 1)
+            rest = log.segments.first.file.pread(size - following, following)
+            disk.damage(path, place, rest)
+            node = disk.find(path)
+            assert isinstance(node, FileNode)
+            node.cache.resize(place + len(rest))
+            node.platter.resize(place + len(rest))
+            log.segments.first.size_bytes = place + len(rest)  # as a start would find it
         case "cut":
             node = disk.find(path)
             assert isinstance(node, FileNode)
@@ -116,11 +126,11 @@ def test_a_leader_repairs_what_a_consumer_wants(how: str) -> None:
     play(story)
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_a_follower_repairs_what_is_found(how: str) -> None:
+@pytest.mark.parametrize(("how", "number"), [*((how, 7) for how in HOW), ("missing", 0), ("missing", 7)])
+def test_a_follower_repairs_what_is_found(how: str, number: int) -> None:
     async def story(cluster: Cluster) -> None:
         whole = await filled(cluster)
-        damage(cluster, 3, how)
+        damage(cluster, 3, how, number)
         log = cluster.nodes[3].log()
 
         async def examining() -> None:

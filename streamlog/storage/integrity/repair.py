@@ -84,7 +84,8 @@ class _Repair:
 
     async def _write(self) -> None:
         parts: list[VerifiedRange | SegmentDamage] = [*self._found.intact, *self._found.damages]
-        parts.sort(key=lambda part: (part.begin, 0) if isinstance(part, VerifiedRange) else (part.position, 1))
+        # Offsets that are missing before a batch are damage of no bytes, at its position.
+        parts.sort(key=lambda part: (part.begin, 1) if isinstance(part, VerifiedRange) else (part.position, 0))
         for part in parts:
             if isinstance(part, VerifiedRange):
                 await self._copy(part)
@@ -121,11 +122,11 @@ class _Repair:
                         f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, but has"
                         f" {epoch_in(context.epochs, header.last_offset)} here"
                     )
-                if header.base_offset > expected and not self._log.config.cleanup_compact:
+                if header.base_offset > expected and not self._log.has_gaps:
                     raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was expected")
                 expected = header.next_offset
             self._add(data, intact)
-        if expected < part.end_offset and not self._log.config.cleanup_compact:
+        if expected < part.end_offset and not self._log.has_gaps:
             raise CorruptMessageError(f"nothing was fetched from {expected} on, up to {part.end_offset}")
 
     def _context(self, position: int, stop: int) -> BatchContext:

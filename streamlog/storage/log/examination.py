@@ -5,8 +5,8 @@ scrubber, and by `partition repair --dry-run`.
                                                           length, or at a later index entry, or none in this segment
     all batches intact, an index entry wrong -----------> the indexes are rebuilt: they have no checksum
 
-Offsets missing at the end of a segment (the next one starts later, and the log is not compacted) are damage too: the
-file was truncated, or the next one is missing.
+Missing offsets are damage too in a log that has never been compacted: before a batch, or at the end of a segment (the
+file was truncated, or the next one is missing).
 """
 
 from __future__ import annotations
@@ -81,11 +81,9 @@ class _Examination:
                 previous_epoch=epoch,
             )
             intact, fault, data = await self._read(context, size)
-            for place, header in intact.batches:
-                self._follow(place, header)
             moved = intact.end > position
             if moved:
-                self._intact.append(VerifiedRange(position, intact.end, intact.next_offset))
+                self._take(intact, expected)
             position, expected, epoch = intact.end, intact.next_offset, intact.last_epoch
             size = CHUNK_BYTES
             if fault is None and not moved:
@@ -96,7 +94,7 @@ class _Examination:
             if fault is not None:
                 position, expected = await self._skip(fault, position, expected)
                 epoch = NO_LEADER_EPOCH
-        if expected < self._bound and not self._log.config.cleanup_compact:
+        if expected < self._bound and not self._log.has_gaps:
             self._add(self._size, self._size, expected, self._bound, f"no batch before offset {self._bound}")
         if not self._damages:
             self._check_indexes()
@@ -106,6 +104,23 @@ class _Examination:
             index_fault=self._index_fault,
             read_bytes=self._read_bytes,
         )
+
+    def _take(self, intact: IntactBatches, expected: Offset) -> None:
+        """Intact by themselves; offsets may be missing between them."""
+        begin = intact.batches[0][0]
+        for place, header in intact.batches:
+            if header.base_offset > expected and not self._log.has_gaps:
+                self._add_intact(begin, place, expected)
+                missing = max(expected, self._log.log_start_offset)
+                self._add(place, place, missing, header.base_offset, f"no batch at offset {missing}")
+                begin = place
+            self._follow(place, header)
+            expected = header.next_offset
+        self._add_intact(begin, intact.end, expected)
+
+    def _add_intact(self, begin: int, end: int, next_offset: Offset) -> None:
+        if begin < end:
+            self._intact.append(VerifiedRange(begin, end, next_offset))
 
     async def _read(self, context: BatchContext, size: int) -> tuple[IntactBatches, CorruptMessageError | None, bytes]:
         self._log.durability.check()

@@ -67,7 +67,7 @@ def try_read(
         segment_end = log.segments.end_of(index, log.log_end_offset)
         if segment_end >= end:
             return b""
-        if segment_end > offset and not log.config.cleanup_compact:
+        if segment_end > offset and not log.has_gaps:
             return None  # records are missing at its end
         index += 1
     return b""
@@ -97,7 +97,7 @@ def _try_verified(log: LogState, segment: Segment, place: tuple[int, int], offse
     data = segment.file.try_pread(stop - start, start) if segment.verified.covers(start, stop) else None
     if data is None or len(data) < stop - start:
         raise WouldBlockError
-    if not log.config.cleanup_compact and _BASE_OFFSET.unpack_from(data)[0] > max(offset, segment.base_offset):
+    if not log.has_gaps and _BASE_OFFSET.unpack_from(data)[0] > max(offset, segment.base_offset):
         raise WouldBlockError  # the index may have led astray
     return data
 
@@ -155,7 +155,7 @@ async def _read_checked(
     generation, epochs = log.durability.generation, log.epochs.entries
     place = await run_async(segment.file, segment.locate(offset, bound, size_max, at_least_one=at_least_one))
     if place is None:
-        if offset < segment_end and bound is None and not log.config.cleanup_compact:
+        if offset < segment_end and bound is None and not log.has_gaps:
             raise CorruptMessageError(
                 f"nothing from {offset} on, the next segment begins at {segment_end}", path=segment.path(names.LOG)
             )

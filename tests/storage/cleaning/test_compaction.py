@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from msgspec import structs
 
 from streamlog.model import NO_PRODUCER_ID, Offset, ProducerId
 from streamlog.records import BatchHeader, Codec, decode_batch, encode_batch, read_header, scan_headers
@@ -162,6 +163,19 @@ def test_reading_from_a_cleaned_offset_goes_on_with_the_next_record() -> None:
             found += [r.offset for r in decode_batch(data, position)]
             offset = header.next_offset
     assert found[0] == first
+
+
+def test_what_compaction_removed_is_no_damage_when_the_policy_is_delete_again() -> None:
+    rig = filled()
+    clean(rig)
+    whole = records(rig)
+    assert 0 not in whole
+    rig.log.config = structs.replace(COMPACT, cleanup_compact=False, cleanup_delete=True)
+    for segment in list(rig.log.segments):
+        examined = rig.machine.run(rig.log.examine(segment))
+        assert examined is not None
+        assert not examined.damages
+    assert records(rig) == whole
 
 
 def test_tombstones_stay_for_delete_retention_ms_after_their_first_cleaning() -> None:
