@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import click
 
 from streamlog.cli.common.failures import end_with
 from streamlog.cli.common.nouns import Noun, key_values
-from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.common.output import Cell, Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     ConfigAlteration,
     ConfigChange,
@@ -23,6 +24,7 @@ from streamlog.client.admin.values import (
 )
 from streamlog.config import Operation
 from streamlog.model import INT32_MAX
+from streamlog.monitor.cluster_state import MIN_INSYNC_REPLICAS, effective_min_isr
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -103,14 +105,36 @@ def describe(
       streamlogctl config describe --broker 1 --name log.retention.ms
     """
     wanted = _resources(topics, brokers, entity_type, entity_names, all_brokers=all_brokers or entity_default)
-    found = with_admin(target, lambda admin: admin.describe_configs(wanted, names=names))
-    rows = [_row(one, entry) for one in found for entry in one.entries if everything or names or entry.source in _SET]
+    found, minima = with_admin(target, lambda admin: _described(admin, wanted, names))
+    rows = [
+        _row(one, entry, minima)
+        for one in found
+        for entry in one.entries
+        if everything or names or entry.source in _SET
+    ]
     show_rows(output, rows, columns=_LONG_COLUMNS if with_docs else _COLUMNS)
     end_with((_title(one.resource), one.error) for one in found)
 
 
-def _row(description: ConfigDescription, entry: ConfigEntry) -> Row:
-    value = "[hidden]" if entry.sensitive else entry.value
+async def _described(
+    admin: AsyncAdmin, wanted: Sequence[ConfigResource], names: Sequence[str]
+) -> tuple[Sequence[ConfigDescription], Mapping[str, int]]:
+    """With min.insync.replicas of the topics where it is not set: it depends on their replicas then."""
+    found = await admin.describe_configs(wanted, names=names)
+    unset = [
+        one.resource.name
+        for one in found
+        if one.resource.type is ResourceType.TOPIC
+        and any(entry.name == MIN_INSYNC_REPLICAS and entry.value is None for entry in one.entries)
+    ]
+    topics = await admin.describe_topics(unset) if unset else ()
+    return found, {one.name: effective_min_isr(None, one.replication_factor) for one in topics if one.error is None}
+
+
+def _row(description: ConfigDescription, entry: ConfigEntry, minima: Mapping[str, int]) -> Row:
+    value: Cell = "[hidden]" if entry.sensitive else entry.value
+    if entry.name == MIN_INSYNC_REPLICAS and entry.value is None:
+        value = minima.get(description.resource.name)
     says = f"{entry.documentation} ({entry.type}{entry.valid_values and ', ' + entry.valid_values})"
     return {
         "of": _title(description.resource),

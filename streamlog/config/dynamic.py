@@ -50,11 +50,13 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 def changed_value(scope: Scope, name: str, operation: Operation, given: str, old: str | None) -> str | None:
     """The canonical text to store after `operation` with `given`; None: no value.
 
-    `old`: the resource's own value; None: APPEND and SUBTRACT start from the default. DELETE is allowed for any name,
-    so that values of a newer release can be removed. InvalidConfigError, with `field` and `limit`.
+    `old`: the resource's own value; None: APPEND and SUBTRACT start from the default. DELETE is allowed for any name
+    that has a value, so that values of a newer release can be removed. InvalidConfigError, with `field` and `limit`.
     """
     match operation:
         case Operation.DELETE:
+            if old is None:
+                require(TOPIC if scope is Scope.TOPIC else NODE, name)
             return None
         case Operation.SET:
             return check_value(scope, name, given)

@@ -2,12 +2,13 @@
 
     streamlogd -daemon --fork--> child --setsid, fork--> the node
           |                                                |
-          +---- waits for one line on a pipe <-------------+   empty: it listens; else the reason why not
+          +---- waits for one line on a pipe <-------------+   "PID": it listens; else the reason why not
 
-So a start in the background reports a port in use or a locked directory as a start in the foreground does.
+So a start in the background reports a port in use or a locked directory as a start in the foreground does; and where it
+succeeds, the node's pid and log.
 
-The log (`streamlogd-ID.log`, rotated: `log_file`) and the pid file (`streamlogd-ID.pid`) are next to the first log
-directory; the pid file is removed when the node stops.
+The log (`streamlogd-ID.log`, rotated: `log_file`) and the pid file (`streamlogd-ID.pid`) are in the first log
+directory, the one place that the node's user can surely write to; the pid file is removed when the node stops.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _LINE_BYTES_MAX = 64 << 10
 
 
 class DaemonFiles(Struct, frozen=True):
-    """The files next to a node's first log directory."""
+    """The files in a node's first log directory that belong to its process."""
 
     log_dir: str
     node_id: int
 
     @property
     def log(self) -> Path:
-        return Path(self.log_dir).parent / f"streamlogd-{self.node_id}.log"
+        return Path(self.log_dir) / f"streamlogd-{self.node_id}.log"
 
     @property
     def pid(self) -> Path:
-        return Path(self.log_dir).parent / f"streamlogd-{self.node_id}.pid"
+        return Path(self.log_dir) / f"streamlogd-{self.node_id}.pid"
 
 
 class StartReport:
@@ -48,7 +49,7 @@ class StartReport:
     def send(self, problem: str = "") -> None:
         """`problem`: empty if the node listens. Only the first call has an effect."""
         if self._pipe is not None:
-            os.write(self._pipe, problem.encode()[:_LINE_BYTES_MAX])
+            os.write(self._pipe, (problem or str(os.getpid())).encode()[:_LINE_BYTES_MAX])
             os.close(self._pipe)
             self._pipe = None
 
@@ -63,7 +64,7 @@ def detach(log: Path, *, max_bytes: int, kept: int) -> tuple[StartReport, LogFil
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
-        _exit_with_start_status(reading)
+        _exit_with_start_status(reading, log)
     os.close(reading)
     os.setsid()
     if os.fork():
@@ -72,14 +73,19 @@ def detach(log: Path, *, max_bytes: int, kept: int) -> tuple[StartReport, LogFil
     return StartReport(writing), out
 
 
-def _exit_with_start_status(reading: int) -> None:
-    problem = b""
+def _exit_with_start_status(reading: int, log: Path) -> None:
+    report = b""
     while chunk := os.read(reading, _LINE_BYTES_MAX):
-        problem += chunk
-    if problem:
-        sys.stderr.write(f"streamlogd: {problem.decode()}\n")
+        report += chunk
+    started = report.isdigit()
+    if started:
+        sys.stdout.write(f"streamlogd: started, pid {report.decode()}, log {log}\n")
+        sys.stdout.flush()
+    else:
+        problem = report.decode(errors="replace") or f"ended during its start: see its log, {log}"
+        sys.stderr.write(f"streamlogd: {problem}\n")
         sys.stderr.flush()
-    os._exit(1 if problem else 0)
+    os._exit(0 if started else 1)
 
 
 def _redirect_stdio(out: LogFile) -> None:

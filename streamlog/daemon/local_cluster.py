@@ -37,6 +37,7 @@ from streamlog.tls.authority import Authority
 from streamlog.tls.settings_files import ADMINISTRATOR, node_settings, write_client_properties
 
 NODES_MAX: Final = 20
+PORT: Final = 9092
 VOTERS_MAX: Final = 3  # one of them may fail; more would only slow every change of the metadata
 _FOLDER: Final = re.compile(r"node-([0-9]+)")
 _TAIL_BYTES: Final = 4096
@@ -146,10 +147,10 @@ class LocalCluster:
     def _certificates(self) -> Path:
         return self.directory / "certs"
 
-    def create(self, count: int, port: int, overrides: Mapping[str, str], *, secure: bool = False) -> None:
-        """Write the settings of nodes 1 to `count`, which listen on ports from `port` on (0: on free ones). `secure`:
-        over TLS, with certificates of an authority made for it. Existing nodes are not changed; a count other than
-        theirs is refused.
+    def create(self, count: int, port: int | None, overrides: Mapping[str, str], *, secure: bool = False) -> None:
+        """Write the settings of nodes 1 to `count`, which listen on ports from `port` on (0: on free ones; None: 9092,
+        or as they are). `secure`: over TLS, with certificates of an authority made for it. Existing nodes are not
+        changed; a count, port or security other than theirs is refused.
         """
         if not 1 <= count <= NODES_MAX:
             raise InvalidRequestError(f"{count} nodes: 1 to {NODES_MAX} can be started", field="nodes", limit=NODES_MAX)
@@ -167,7 +168,16 @@ class LocalCluster:
                     "with another --dir",
                     field="secure",
                 )
+            kept_port = int(self.nodes[0].address.rpartition(":")[2])
+            if port not in (None, 0, kept_port):
+                raise InvalidRequestError(
+                    f"--port {port}: the nodes in {self.directory} listen on ports from {kept_port} on: start them "
+                    "without --port, or start another cluster with another --dir",
+                    field="port",
+                    limit=kept_port,
+                )
             return
+        port = PORT if port is None else port
         ports = free_ports(count) if port == 0 else range(port, port + count)
         for number in ports:
             _check_free(HOST, number)

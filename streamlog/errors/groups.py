@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import Self
+
 from streamlog.errors.base import StreamlogError
 
 
@@ -21,6 +24,13 @@ class GroupNotEmptyError(StreamlogError):
     """The group has members, and only they may do this. Details: `group`."""
 
     code = "NON_EMPTY_GROUP"
+
+    @classmethod
+    def with_members(cls, group: str, count: int) -> Self:
+        """They are in the way of a change."""
+        members = "1 active member; stop it first" if count == 1 else f"{count} active members; stop them first"
+        shown = f"streamlogctl group describe {shlex.quote(group)} --members"
+        return cls(f"Group {group!r} has {members} (list them: {shown})", group=group)
 
 
 class GroupMaxSizeReachedError(StreamlogError):

@@ -145,9 +145,7 @@ def delete_group(command: DeleteGroup, group: Group, context: GroupContext) -> G
     """GroupIdNotFoundError, GroupNotEmptyError."""
     _require_known(group)
     if group.members:
-        raise GroupNotEmptyError(
-            f"group {command.group!r} has {len(group.members)} members; stop them first", group=command.group
-        )
+        raise GroupNotEmptyError.with_members(command.group, len(group.members))
     return GroupDecision(response=None, records=_tombstones(group, group.offsets))
 
 

@@ -122,8 +122,11 @@ def test_where_a_group_goes_on_and_two_groups_read_everything_each(cluster: InPr
     assert ok(cluster, *consume, "r1", "--until-end") == "".join(f"{number}\n" for number in range(4, 10))
     assert offsets(cluster, "r1") == [(0, 10, 10, 0, False)]
     assert ok(cluster, *consume, "r2", "--until-end").splitlines() == [str(number) for number in range(10)]
-    by_hand = ok(cluster, "consume", "resume", "--group", "r1", "--partition", "0", "--offset", "7", "--until-end")
+    by_hand = ok(cluster, "consume", "resume", "--partition", "0", "--offset", "7", "--until-end")
     assert by_hand == "7\n8\n9\n"
+    both = run(cluster, "consume", "resume", "--group", "r1", "--partition", "0")
+    assert (both.returncode, both.stdout) == (2, b"")
+    assert b"--group and --partition are mutually exclusive" in both.stderr
     keys = ok(cluster, *consume, "r3", "--max-messages", "1", "--property", "print.key=true")
     assert keys == "0\t0\n"
 
@@ -179,7 +182,8 @@ def test_what_is_said_of_a_group_that_has_members(cluster: InProcessCluster, tmp
         until(lambda: list(owners(cluster, "busy").values()) == [2])
         refused = asked(cluster, "reset-offsets", "busy", "--topic", "busy", "--to-earliest")
         assert refused.exit_code == 1
-        assert "group 'busy' has 1 members, its state is stable: stop its members first" in refused.stderr
+        assert "Error: Group 'busy' has 1 active member; stop it first (list them: " in refused.stderr
+        assert refused.stderr.endswith("streamlogctl group describe busy --members).\n")
         refused = asked(cluster, "delete", "busy")
         assert refused.exit_code == 1
         assert "stop them first" in refused.stderr

@@ -123,7 +123,13 @@ def test_settings_are_made_once_and_then_the_users(local: Local, tmp_path: Path)
     assert "node.id=1\n" in text
     local("stop")
     file.write_text(text.replace("num.partitions=7", "num.partitions=9"))
-    assert local("start", "--override", "num.partitions=7").exit_code == 0
+    said = refused(local("start", "--override", "num.partitions=7"))
+    assert f"--override num.partitions=7 is not applied: {file} has num.partitions=9" in said
+    assert "has no log.retention.hours" in refused(local("start", "--override", "log.retention.hours=3"))
+    port = nodes(local)[0]["address"].rpartition(":")[2]
+    other = "1024" if port != "1024" else "1025"
+    assert f"--port {other}: the nodes in " in refused(local("start", "--port", other))
+    assert local("start", "--override", "num.partitions=9", "--port", port).exit_code == 0
     assert "num.partitions=9\n" in file.read_text()
     assert "not of 3" in refused(local("start", "--nodes", "3"))
 
@@ -150,6 +156,15 @@ def test_the_nodes_of_another_cluster_are_not_taken_for_its_own(local: Local, tm
     said = refused(CliRunner().invoke(main, ["local", "start", "--nodes", "1", "--port", servers, "--dir", other]))
     assert f"another process listens on 127.0.0.1:{servers}" in said
     assert LocalCluster(Path(other)).nodes == ()
+
+
+def test_an_override_without_effect_is_refused_and_nothing_is_made(local: Local) -> None:
+    said = refused(
+        local("start", "--nodes", "1", "--port", "0", "--override", "flush.messages=9", "--override", "bogus=1")
+    )
+    assert "flush.messages is a setting of topics: the nodes' default for it is log.flush.interval.messages" in said
+    assert "--override bogus: 'bogus' is not a setting of nodes" in said
+    assert nodes(local) == []
 
 
 def test_a_setting_that_cannot_be_is_named_with_its_file(local: Local) -> None:

@@ -107,7 +107,13 @@ class TestLists:
             assert str(error) == "retention.ms is not a list: set it instead"
 
 
-def test_delete_is_allowed_of_any_name() -> None:
+def test_what_is_not_set_and_not_known_is_not_deleted() -> None:
+    assert changed_value(Scope.TOPIC, "retention.ms", DELETE, "", None) is None
+    assert str(refusal(Scope.TOPIC, "retention.mss", DELETE, "", None)).endswith("did you mean retention.ms?")
+    assert "nosuchkey" in str(refusal(Scope.ALL_NODES, "nosuchkey", DELETE, "", None))
+
+
+def test_delete_is_allowed_of_any_name_that_is_set() -> None:
     for name in ("retention.ms", "left.behind.by.a.newer.release"):
         assert changed_value(Scope.TOPIC, name, DELETE, "", "5") is None
 

@@ -196,7 +196,7 @@ def test_offsets_are_reset_after_a_preview_and_not_while_the_group_has_members(
             page.goto("/groups/steppers")
             page.get_by_role("button", name="Reset offsets").click()
             page.get_by_role("button", name="Preview").click()
-            page.get_by_text(re.compile("Refused: group 'steppers' has 1 members")).wait_for()
+            page.get_by_text(re.compile("Refused: Group 'steppers' has 1 active member; stop it first")).wait_for()
         page.get_by_role("button", name="Preview").click()
         page.get_by_role("dialog").get_by_role("cell", name="-5").wait_for()
         assert admin.list_group_offsets("steppers")[at].offset == 5, "a preview changes nothing"

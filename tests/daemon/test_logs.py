@@ -222,7 +222,7 @@ def test_a_daemon_logs_json_and_rotates(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-m", "streamlog.daemon.main", "-daemon", str(properties)]
     assert subprocess.run(command, check=False).returncode == 0
-    pid = int((tmp_path / "streamlogd-1.pid").read_text())
+    pid = int((tmp_path / "data" / "streamlogd-1.pid").read_text())
     watched = os.pidfd_open(pid)
     os.kill(pid, signal.SIGTERM)
     poll = select.poll()
@@ -230,7 +230,7 @@ def test_a_daemon_logs_json_and_rotates(tmp_path: Path) -> None:
     ended = poll.poll(60_000)
     os.close(watched)
     assert ended
-    files = sorted(tmp_path.glob("streamlogd-1.log*"), key=lambda path: int(path.suffix.strip(".log") or 0))
+    files = sorted((tmp_path / "data").glob("streamlogd-1.log*"), key=lambda path: int(path.suffix.strip(".log") or 0))
     assert len(files) > 1
     found = json_lines("".join(path.read_text() for path in reversed(files)))
     events = [one["event"] for one in found]

@@ -173,7 +173,7 @@ def test_a_node_starts_refuses_a_twin_and_stops(tmp_path: Path) -> None:
     port = free_port()
     with streamlogd(one_node(tmp_path, port)) as node:
         assert f"127.0.0.1:{port}" in wait_for_line(node, "ready at")
-        pid_file = tmp_path / "streamlogd-1.pid"
+        pid_file = tmp_path / "data" / "streamlogd-1.pid"
         assert pid_file.read_text() == f"{node.pid}\n"
         with streamlogd(one_node(tmp_path, free_port())) as twin:
             assert "is in use by another process" in wait_for_line(twin, "ERROR")
@@ -193,8 +193,9 @@ def test_a_node_in_the_background(tmp_path: Path) -> None:
     properties = one_node(tmp_path, free_port())
     command = [sys.executable, "-m", "streamlog.daemon.main", "-daemon", properties]
     started = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (started.returncode, started.stdout) == (0, "")
-    pid = int((tmp_path / "streamlogd-1.pid").read_text())
+    pid = int((tmp_path / "data" / "streamlogd-1.pid").read_text())
+    log = tmp_path / "data" / "streamlogd-1.log"
+    assert (started.returncode, started.stdout) == (0, f"streamlogd: started, pid {pid}, log {log}\n")
     watched = os.pidfd_open(pid)
     try:
         again = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -208,8 +209,8 @@ def test_a_node_in_the_background(tmp_path: Path) -> None:
         ended = poll.poll(60_000)
         os.close(watched)
     assert ended
-    assert not (tmp_path / "streamlogd-1.pid").exists()
-    assert "node 1: stopped" in (tmp_path / "streamlogd-1.log").read_text()
+    assert not (tmp_path / "data" / "streamlogd-1.pid").exists()
+    assert "node 1: stopped" in log.read_text()
 
 
 class FailingOutput(io.StringIO):

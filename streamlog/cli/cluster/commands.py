@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from streamlog.cli.cluster.health import health
+from streamlog.cli.common.answering import not_answering
 from streamlog.cli.common.failures import end_with
 from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
@@ -23,6 +24,7 @@ from streamlog.client.admin.values import (
     DrainProgress,
     LogDirReplica,
     NodeLogDirs,
+    NodeState,
     Scrub,
     VoterDescription,
 )
@@ -77,9 +79,14 @@ def describe(target: Target, output: Output) -> None:
       streamlogctl cluster describe
       streamlogctl cluster describe --output json | jq .under_replicated_partition_count
     """
-    found = with_admin(target, lambda admin: admin.describe_cluster())
+
+    async def work(admin: AsyncAdmin) -> tuple[ClusterDescription, frozenset[str]]:
+        found = await admin.describe_cluster()
+        return found, await not_answering(one.address for one in found.nodes if one.state is NodeState.ACTIVE)
+
+    found, silent = with_admin(target, work)
     facts = _facts(found)
-    rows = [_node_row(found, index) for index in range(len(found.nodes))]
+    rows = [_node_row(found, index, silent) for index in range(len(found.nodes))]
     if output is Output.JSON:
         show_json(facts | {"nodes": rows})
         return
@@ -101,13 +108,14 @@ def _facts(found: ClusterDescription) -> dict[str, str | int | None]:
     }
 
 
-def _node_row(found: ClusterDescription, index: int) -> Row:
+def _node_row(found: ClusterDescription, index: int, silent: frozenset[str]) -> Row:
+    """A node that was killed is active in the metadata until its session times out; here it is not."""
     node = found.nodes[index]
     return {
         "node": node.node_id,
         "address": node.address,
         "rack": node.rack,
-        "state": node.state.value,
+        "state": "no answer" if node.address in silent else node.state.value,
         "controller": node.node_id == found.controller,
         "draining": node.draining,
         "replicas": node.replica_count,

@@ -58,6 +58,10 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
 }
 
 
+# Limits that are the remedy themselves.
+_PLAIN_LIMITS: Final[dict[type[StreamlogError], tuple[int, ...]]] = {errors.InvalidReplicationFactorError: (1,)}
+
+
 def sentence(error: StreamlogError) -> str:
     """The problem, and what to do."""
     message = error.message.rstrip(".")
@@ -67,7 +71,8 @@ def sentence(error: StreamlogError) -> str:
     else:
         message = escaped(message)
     remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
-    if not remedy or "streamlogctl" in message:  # some messages of nodes have the command already
+    plain = error.details.get("limit") in _PLAIN_LIMITS.get(type(error), ())
+    if not remedy or plain or "streamlogctl" in message:  # some messages of nodes have the command already
         return message if message.endswith("?") else f"{message}."
     if message.endswith("?"):
         return f"{message} {remedy[0].upper()}{remedy[1:]}."
@@ -81,7 +86,10 @@ def failed(error: StreamlogError) -> click.ClickException:
 def complain(error: StreamlogError, about: str = "") -> None:
     """Prints one of several errors to standard error."""
     sys.stdout.flush()  # keeps the order of the two streams on a terminal
-    click.echo(f"Error: {about and escaped(about) + ': '}{sentence(error)}", err=True)
+    words = sentence(error)
+    # A message that names its subject itself is a whole sentence.
+    subject = "" if not about or f"'{about}'" in error.message else f"{escaped(about)}: "
+    click.echo(f"Error: {subject}{words}", err=True)
 
 
 def end_with(complaints: Iterable[tuple[str, StreamlogError | None]]) -> None:

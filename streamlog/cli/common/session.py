@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import click
+from msgspec.structs import replace
+
+from streamlog.cli.common.answering import no_quorum, not_answering
 from streamlog.cli.common.failures import Interrupted, failed
 from streamlog.cli.common.output import say
 from streamlog.cli.common.target import UNREACHABLE_MS, Target
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.errors import StreamlogError
+from streamlog.errors import NotControllerError, QuorumUnavailableError, RequestTimedOutError, StreamlogError
 from streamlog.ports import system
 
 T = TypeVar("T")
@@ -21,15 +25,31 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """Runs `work` and returns its result. ClickException for its errors."""
 
     async def run() -> T:
-        async with _admin(target) as admin:
-            return await work(admin)
+        async with open_admin(target) as admin:
+            try:
+                return await work(admin)
+            except (RequestTimedOutError, QuorumUnavailableError, NotControllerError):
+                reason = await _no_quorum(target)
+                if reason:
+                    raise click.ClickException(f"{reason}.") from None
+                raise
 
     return finish(run())
 
 
+async def _no_quorum(target: Target) -> str:
+    """Where voters that do not answer are the reason: who says so; else empty."""
+    try:
+        async with open_admin(replace(target, request_timeout_ms=UNREACHABLE_MS)) as admin:
+            voters = [voter.address for voter in (await admin.describe_cluster()).voters]
+    except StreamlogError:
+        return ""
+    return no_quorum(voters, await not_answering(voters))
+
+
 async def check_reachable(target: Target) -> None:
     """StreamlogError, soon, if no node can be reached: producers and consumers wait longer for one."""
-    async with _admin(target) as admin:
+    async with open_admin(target) as admin:
         await admin.describe_node()
 
 
@@ -43,7 +63,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
         raise Interrupted from None
 
 
-def _admin(target: Target) -> AsyncAdmin:
+def open_admin(target: Target) -> AsyncAdmin:
     timeout_ms = target.request_timeout_ms
     settings = target.settings | {"default.api.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
     with showing_warnings():

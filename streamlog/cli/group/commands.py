@@ -293,5 +293,6 @@ def delete_offsets(target: Target, name: str | None, flag_name: str | None, topi
         if error is None:
             say(f"Deleted the offset of {partition}.")
     if not results:
-        say("The group has no such offsets.")
+        of = f" for topic {', '.join(map(repr, topics))}" if topics else ""
+        say(f"Group {named!r} has no committed offsets{of}.")
     end_with(results)

@@ -11,6 +11,7 @@ import click
 from streamlog.cli.common.failures import failed
 from streamlog.cli.common.nouns import Noun, key_values
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.local.overrides import check_kept, check_overrides
 from streamlog.cli.local.start import start_nodes
 from streamlog.daemon.local_cluster import LocalCluster, LocalNode
 from streamlog.daemon.local_console import PORT, LocalConsole
@@ -56,12 +57,15 @@ _timeout_option = click.option(
 @click.option(
     "--port",
     type=click.IntRange(0, 65_000),
-    default=9092,
-    show_default=True,
-    help="The first node's port, at the first start; the other nodes have the next ones. 0: any free ports.",
+    help="The first node's port; the other nodes have the next ones. 0: any free ports. Default: as at the first "
+    "start; 9092 then.",
 )
 @click.option(
-    "--override", "overrides", metavar="NAME=VALUE", multiple=True, help="A setting of the nodes, at the first start."
+    "--override",
+    "overrides",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of the nodes, at the first start; afterwards change their server.properties.",
 )
 @click.option(
     "--secure", is_flag=True, help="Over TLS, with certificates made in DIR/certs. At the first start; kept afterwards."
@@ -74,7 +78,7 @@ _timeout_option = click.option(
 def start(
     directory: Path,
     count: int | None,
-    port: int,
+    port: int | None,
     overrides: tuple[str, ...],
     secure: bool,
     console: bool,
@@ -87,14 +91,18 @@ def start(
     Examples:
       streamlogctl local start
       streamlogctl local start --nodes 3 --dir /tmp/cluster --port 9092
-      streamlogctl local start --nodes 1 --override flush.messages=10000
+      streamlogctl local start --nodes 1 --override log.flush.interval.messages=10000
       streamlogctl local start --secure
       streamlogctl local start --console
     """
     cluster = LocalCluster(directory)
     try:
         with cluster.locked():
-            cluster.create(count or len(cluster.nodes) or 3, port, key_values(overrides, "--override"), secure=secure)
+            values = key_values(overrides, "--override")
+            check_overrides(values)
+            for node in cluster.nodes:
+                check_kept(node.properties, values)
+            cluster.create(count or len(cluster.nodes) or 3, port, values, secure=secure)
             start_nodes(cluster, cluster.nodes, timeout_s)
             say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
             _show_http(cluster.nodes)

@@ -3,8 +3,7 @@
 The consumer returns encoded batches, which are printed batch by batch. It ends by --max-messages, --until-end,
 --timeout-ms without a record, Ctrl-C, or when standard output is closed, which is noticed also while no records arrive.
 
-With --group it is a member of that group, and the offsets of printed records are committed; with --partition as well it
-reads only that partition, from the group's offset or from --offset, without being a member.
+With --group it is a member of that group, and the offsets of printed records are committed.
 """
 
 from __future__ import annotations
@@ -110,10 +109,14 @@ def consume(
     """
     topic = one_name(name, flag_name)
     start = _start(offset, timestamp, partitions, from_beginning=from_beginning)
-    if group is not None and not partitions and (offset is not None or timestamp is not None):
+    if group is not None and partitions:
         raise click.UsageError(
-            "A group starts at its committed offsets. Change them with 'streamlogctl group reset-offsets', or give a "
-            "--partition, which is then read without joining the group."
+            "--group and --partition are mutually exclusive: a group assigns the partitions to its members."
+        )
+    if group is not None and (offset is not None or timestamp is not None):
+        raise click.UsageError(
+            "A group starts at its committed offsets. Change them with 'streamlogctl group reset-offsets', or read "
+            "without --group."
         )
     form_texts = key_values(properties, "--property")
     given = {
@@ -137,13 +140,11 @@ def consume(
         async with consumer:
             named = partitions or range(await consumer.partition_count(topic))
             wanted = [TopicPartition(topic, PartitionId(number)) for number in named]
-            is_member = group is not None and not partitions
+            is_member = group is not None
             if is_member:
                 consumer.subscribe([topic])
             else:
-                # The group's committed offsets override the default start.
-                from_group = group is not None and start is LATEST and offset is None
-                await consumer.assign(wanted, start=None if from_group else start)
+                await consumer.assign(wanted, start=start)
             began = True
             ends = await consumer.end_offsets(wanted) if until_end else None
             patience_s = None if timeout_ms is None else timeout_ms / 1_000

@@ -11,7 +11,7 @@ A line ends with LF or CR LF; the last one may have no end. An empty line is a r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -77,18 +77,19 @@ class LineSplitter:
         self._bytes_max = bytes_max
         self._rest = b""
         self._count = 0  # of lines given
+        self.problem: MessageTooLargeError | None = None  # the line after those given is too long
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines completed by `chunk`. MessageTooLargeError."""
+        """The lines completed by `chunk`; where one is too long, those before it, and `problem` is set."""
         *whole, self._rest = (self._rest + chunk).split(b"\n")
-        longest = max(map(len, (*whole, self._rest)))
-        if longest > self._bytes_max:
-            raise MessageTooLargeError(
-                f"a line after line {self._count} has at least {longest} bytes, the limit is {self._bytes_max} "
-                "(max.request.size)",
+        if max(map(len, (*whole, self._rest))) > self._bytes_max:
+            good = next(at for at, line in enumerate((*whole, self._rest)) if len(line) > self._bytes_max)
+            self.problem = MessageTooLargeError(
+                f"Line {self._count + good + 1} exceeds max.request.size ({self._bytes_max:,} bytes)",
                 field="line",
                 limit=self._bytes_max,
             )
+            whole, self._rest = whole[:good], b""
         self._count += len(whole)
         return [line[:-1] if line.endswith(b"\r") else line for line in whole]
 
@@ -104,12 +105,19 @@ class Parser:
     def __init__(self, form: InputFormat) -> None:
         self._form = form
         self._line = 0
+        self.problem: InvalidRecordError | None = None
 
-    def records(self, lines: list[bytes]) -> Iterator[InputRecord]:
-        """InvalidRecordError for a line without its separators."""
+    def records(self, lines: list[bytes]) -> list[InputRecord]:
+        """Up to a line without its separators: then `problem` is set."""
+        found = []
         for line in lines:
             self._line += 1
-            yield self._record(line)
+            try:
+                found.append(self._record(line))
+            except InvalidRecordError as problem:
+                self.problem = problem
+                break
+        return found
 
     def _record(self, line: bytes) -> InputRecord:
         form = self._form

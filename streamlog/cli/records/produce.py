@@ -7,6 +7,7 @@ Reading stops while the producer's buffer is full. An error of a record ends the
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -19,10 +20,12 @@ from streamlog.cli.common.session import check_reachable, finish, showing_warnin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
 from streamlog.cli.records.standard_input import chunks
+from streamlog.cli.records.waits import report_waits
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.client.producer.batches.producer_batch import ManyFuture
 from streamlog.config import load_producer
 from streamlog.config.settings import producer_settings as producing
+from streamlog.errors import StreamlogError
 
 _PROMPT: Final = ">"
 # Sends whose results are not read yet; the producer's buffer bounds their bytes.
@@ -114,7 +117,11 @@ def produce(
         await check_reachable(target)
         async with producer:
             writer = _Writer(producer, topic, partition, sync=sync)
-            await writer.write_all(LineSplitter(bytes_max), Parser(form))
+            notices = asyncio.ensure_future(report_waits(target, topic, writer.oldest_open))
+            try:
+                await writer.write_all(LineSplitter(bytes_max), Parser(form))
+            finally:
+                notices.cancel()
         if verbose:
             click.echo(writer.summary(), err=True)
 
@@ -135,11 +142,26 @@ class _Writer:
         prompting = sys.stdin.isatty() and sys.stdout.isatty()
         self._prompt(prompting)
         async for chunk in chunks():
-            await self._write(list(parser.records(lines.feed(chunk))))
+            await self._write(parser.records(lines.feed(chunk)))
+            await self._end_at(parser.problem or lines.problem)
             self._prompt(prompting)
-        await self._write(list(parser.records(lines.end())))
+        await self._write(parser.records(lines.end()))
+        await self._end_at(parser.problem)
         await self._producer.flush()
         await self._take(0)
+
+    async def _end_at(self, problem: StreamlogError | None) -> None:
+        """Raises it, once the lines before it are written; says that they are."""
+        if problem is None:
+            return
+        await self._producer.flush()
+        await self._take(0)
+        written = sum(self._written.values())
+        if written == 0:
+            raise problem
+        before = "The line before it is" if written == 1 else f"The {written} lines before it are"
+        message = f"{problem.message}. {before} written, this line and those after it are not"
+        raise type(problem)(message, **problem.details)
 
     async def _write(self, records: Sequence[InputRecord]) -> None:
         if self._sync:
@@ -178,8 +200,14 @@ class _Writer:
     async def _take(self, left: int) -> None:
         """Waits for results until only `left` sends are open; takes all results that are known already."""
         while self._in_flight and (len(self._in_flight) > left or self._in_flight[0].done()):
-            for one in await self._in_flight.popleft():
+            results = await self._in_flight[0]
+            self._in_flight.popleft()
+            for one in results:
                 self._written[one.partition] = self._written.get(one.partition, 0) + one.record_count
+
+    def oldest_open(self) -> object:
+        """The oldest send without a result; None: there is none."""
+        return next((one for one in self._in_flight if not one.done()), None)
 
     def summary(self) -> str:
         each = ", ".join(f"{count} to {self._topic}-{number}" for number, count in sorted(self._written.items()))

@@ -40,9 +40,7 @@ async def check_empty(admin: AsyncAdmin, group: str) -> None:
     if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
         raise described.error
     if described.members:
-        raise GroupNotEmptyError(
-            f"group {group!r} has {len(described.members)} members, its state is {described.state.value}", group=group
-        )
+        raise GroupNotEmptyError.with_members(group, len(described.members))
 
 
 async def plan_reset(

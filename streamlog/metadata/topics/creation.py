@@ -235,7 +235,7 @@ def check_replication_factor(replication_factor: int, live: int) -> None:
     """InvalidReplicationFactorError unless 1 <= replication_factor <= live nodes."""
     if replication_factor < 1:
         raise InvalidReplicationFactorError(
-            f"replication factor {replication_factor}: must be at least 1", field="replication_factor", limit=1
+            "Replication factor must be at least 1", field="replication_factor", limit=1
         )
     if replication_factor > REPLICATION_FACTOR_MAX:
         raise InvalidReplicationFactorError(

@@ -6,7 +6,7 @@ from streamlog.api.convert import cluster
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.controller.identity import PROBE_TIMEOUT_S, identify
-from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
+from streamlog.errors import BrokerIdNotRegisteredError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Network, RpcError
 from streamlog.raft.voters import Voter
@@ -47,12 +47,15 @@ class VoterCommands:
         return await self._dispatch.at_controller("RemoveVoter", work, request, pb.RemoveVoterResponse, call)
 
     def _address(self, change: cluster.VoterChange) -> str:
-        """BrokerNotAvailableError if the address is unknown."""
+        """BrokerIdNotRegisteredError if the address is unknown: not BrokerNotAvailableError, which clients retry in
+        silence until their timeout.
+        """
         address = change.address or self._view.address_of(change.node_id)
         if address is None:
-            raise BrokerNotAvailableError(
-                f"node {change.node_id} is not registered as running, so its address is unknown: start it, or set "
-                "address",
+            known = change.node_id in self._view.image.brokers
+            raise BrokerIdNotRegisteredError(
+                f"node {change.node_id} is {'registered, but not running' if known else 'not registered'}, so its "
+                "address is unknown: start it, or give its address with --address",
                 node=change.node_id,
             )
         return address

@@ -121,6 +121,8 @@ def test_a_line_that_is_no_record_is_named(cluster: InProcessCluster) -> None:
     done = run(cluster, "produce", "bad-lines", "--property", "parse.key=true", stdin="k\tv\nnothing\n")
     assert done.returncode == 1
     assert b"line 2 has no key" in done.stderr
+    assert b"The line before it is written, this line and those after it are not." in done.stderr
+    assert run(cluster, "consume", "bad-lines", "--from-beginning", "--until-end").stdout == b"v\n"
     long = run(cluster, "produce", "bad-lines", stdin=b"x" * ((1 << 20) + 1))
     assert long.returncode == 1
     assert b"max.request.size" in long.stderr

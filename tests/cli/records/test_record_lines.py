@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 
 from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
 from streamlog.cli.records.output_format import OutputFormat, json_lines
-from streamlog.errors import InvalidRecordError, InvalidRequestError, MessageTooLargeError
+from streamlog.errors import InvalidRecordError, InvalidRequestError
 from streamlog.model import Offset
 from streamlog.records import Headers, TimestampType
 from streamlog.records.decode import Fields
 
 
 def parsed(properties: dict[str, str], *lines: bytes) -> list[InputRecord]:
-    return list(Parser(InputFormat.of(properties)).records(list(lines)))
+    parser = Parser(InputFormat.of(properties))
+    found = parser.records(list(lines))
+    if parser.problem is not None:
+        raise parser.problem
+    return found
 
 
 def test_a_line_is_a_value() -> None:
@@ -34,6 +38,12 @@ def test_a_line_without_its_separator() -> None:
     with pytest.raises(InvalidRecordError, match="line 2 has no key"):
         parsed({"parse.key": "true"}, b"k\tv", b"kv")
     assert parsed({"parse.key": "true", "ignore.error": "true"}, b"kv") == [InputRecord(None, b"kv")]
+
+
+def test_the_lines_before_one_without_its_separator_are_given() -> None:
+    parser = Parser(InputFormat.of({"parse.key": "true"}))
+    assert parser.records([b"a\tb", b"c", b"d\te"]) == [InputRecord(b"a", b"b")]
+    assert "line 2 has no key" in str(parser.problem)
 
 
 def test_headers_and_nulls() -> None:
@@ -72,8 +82,15 @@ def test_a_line_is_bounded_before_its_end_comes() -> None:
     lines = LineSplitter(10)
     lines.feed(b"a\n")
     lines.feed(b"x" * 10)
-    with pytest.raises(MessageTooLargeError, match="a line after line 1 has at least 11 bytes"):
-        lines.feed(b"x")
+    assert lines.problem is None
+    assert lines.feed(b"x") == []
+    assert str(lines.problem) == "Line 2 exceeds max.request.size (10 bytes)"
+
+
+def test_the_lines_before_one_that_is_too_long_are_given() -> None:
+    lines = LineSplitter(3)
+    assert lines.feed(b"a\nb\nlong\nc\n") == [b"a", b"b"]
+    assert str(lines.problem) == "Line 3 exceeds max.request.size (3 bytes)"
 
 
 def record(key: bytes | None, value: bytes | None, headers: Headers = ()) -> Fields:

@@ -189,7 +189,7 @@ def test_voters_come_and_go_wherever_it_is_asked() -> None:
         assert [voter.node_id for voter in left.voters] == [1]
         for request, code in (
             (pb.AddVoterRequest(node_id=1), "DUPLICATE_VOTER"),
-            (pb.AddVoterRequest(node_id=9), "BROKER_NOT_AVAILABLE"),
+            (pb.AddVoterRequest(node_id=9), "BROKER_ID_NOT_REGISTERED"),
         ):
             with pytest.raises(StreamlogError) as caught:
                 await ask(cluster, "AddVoter", request, pb.AddVoterResponse)

@@ -1,0 +1,52 @@
+"""Why records wait for their acknowledgements."""
+
+from __future__ import annotations
+
+from streamlog.cli.records.waits import reason_of
+from streamlog.client.admin.values import PartitionDescription, TopicDescription
+from streamlog.model import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId
+
+
+def topic(*partitions: tuple[int | None, tuple[int, ...]]) -> TopicDescription:
+    """`partitions`: leader and in-sync replicas of each."""
+    return TopicDescription(
+        name="t",
+        topic_id=TopicId(bytes(16)),
+        partition_count=len(partitions),
+        replication_factor=3,
+        configs={},
+        partitions=tuple(
+            PartitionDescription(
+                partition=PartitionId(number),
+                leader=None if leader is None else BrokerId(leader),
+                leader_epoch=LeaderEpoch(1),
+                partition_epoch=PartitionEpoch(1),
+                replicas=(BrokerId(1), BrokerId(2), BrokerId(3)),
+                isr=tuple(map(BrokerId, isr)),
+                elr=(),
+                adding=(),
+                removing=(),
+                offline=(),
+            )
+            for number, (leader, isr) in enumerate(partitions)
+        ),
+        internal=False,
+        error=None,
+    )
+
+
+def test_a_partition_without_a_leader() -> None:
+    assert reason_of([topic((1, (1, 2, 3)), (None, (3,)))], 2) == "t-1 without a leader"
+
+
+def test_an_isr_that_is_too_small() -> None:
+    said = "t-0 with fewer in-sync replicas than min.insync.replicas=2"
+    assert reason_of([topic((1, (1,)), (1, (1, 2)))], 2) == said
+
+
+def test_nothing_prevents_it() -> None:
+    assert reason_of([topic((1, (1, 2)))], 2) == ""
+
+
+def test_a_long_list_is_cut() -> None:
+    assert reason_of([topic(*[(None, ())] * 9)], 2) == "t-0, t-1, t-2, t-3, t-4 and 4 more without a leader"
