@@ -186,7 +186,7 @@ def test_what_is_said_of_a_group_that_has_members(cluster: InProcessCluster, tmp
         assert refused.stderr.endswith("streamlogctl group describe busy --members).\n")
         refused = asked(cluster, "delete", "busy")
         assert refused.exit_code == 1
-        assert "stop them first" in refused.stderr
+        assert refused.stderr.startswith("Error: Group 'busy' has 1 active member; stop it first")
         heading, row = group(cluster, "describe", "busy", "--state").splitlines()
         assert heading == "GROUP\tCOORDINATOR (ID)\tASSIGNMENT-STRATEGY\tSTATE\tEPOCH\t#MEMBERS"
         assert row.split("\t")[2:] == ["uniform", "stable", "1", "1"]

@@ -79,12 +79,8 @@ def describe(target: Target, output: Output) -> None:
       streamlogctl cluster describe
       streamlogctl cluster describe --output json | jq .under_replicated_partition_count
     """
-
-    async def work(admin: AsyncAdmin) -> tuple[ClusterDescription, frozenset[str]]:
-        found = await admin.describe_cluster()
-        return found, await not_answering(one.address for one in found.nodes if one.state is NodeState.ACTIVE)
-
-    found, silent = with_admin(target, work)
+    found = with_admin(target, lambda admin: admin.describe_cluster())
+    silent = not_answering(one.address for one in found.nodes if one.state is NodeState.ACTIVE)
     facts = _facts(found)
     rows = [_node_row(found, index, silent) for index in range(len(found.nodes))]
     if output is Output.JSON:

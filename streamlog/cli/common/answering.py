@@ -2,35 +2,46 @@
 
 The metadata calls a node active until its session times out, seconds after it was killed; and voters that do not run
 are why a change of the metadata is not answered. A name that this machine cannot resolve says nothing about its node.
+Each address has a daemon thread of its own, since a resolver may take far longer than the user waits.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
+import threading
+import time
 from collections.abc import Iterable
 from typing import Final
 
 CONNECT_TIMEOUT_S: Final = 1.0
+_RESOLVE_TIMEOUT_S: Final = 1.0
 
 
-async def not_answering(addresses: Iterable[str]) -> frozenset[str]:
-    """Those (`host:port`) that refuse a connection, or do not accept one in time."""
-    asked = list(dict.fromkeys(addresses))
-    answers = await asyncio.gather(*map(_answers, asked))
-    return frozenset(address for address, answers_now in zip(asked, answers, strict=True) if not answers_now)
+def not_answering(addresses: Iterable[str]) -> frozenset[str]:
+    """Those (`host:port`) that refuse a connection, or do not accept one in time. Blocks; not on an event loop."""
+    silent: set[str] = set()
+
+    def look(address: str) -> None:
+        if not _answers(address):
+            silent.add(address)
+
+    threads = [threading.Thread(target=look, args=(one,), daemon=True) for one in dict.fromkeys(addresses)]
+    deadline = time.monotonic() + _RESOLVE_TIMEOUT_S + CONNECT_TIMEOUT_S
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return frozenset(silent)
 
 
-async def _answers(address: str) -> bool:
+def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except socket.gaierror:
         return True
-    except (OSError, TimeoutError):
+    except OSError:
         return False
-    writer.close()
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from streamlog.errors import NotControllerError, QuorumUnavailableError, Request
 from streamlog.ports import system
 
 T = TypeVar("T")
+_OF_THE_QUORUM: Final = (RequestTimedOutError, QuorumUnavailableError, NotControllerError)
 
 
 def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
@@ -26,25 +27,25 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
 
     async def run() -> T:
         async with open_admin(target) as admin:
-            try:
-                return await work(admin)
-            except (RequestTimedOutError, QuorumUnavailableError, NotControllerError):
-                reason = await _no_quorum(target)
-                if reason:
-                    raise click.ClickException(f"{reason}.") from None
-                raise
+            return await work(admin)
 
-    return finish(run())
+    return finish(run(), reason_of=lambda error: _no_quorum(target, error))
 
 
-async def _no_quorum(target: Target) -> str:
-    """Where voters that do not answer are the reason: who says so; else empty."""
-    try:
+def _no_quorum(target: Target, error: StreamlogError) -> str:
+    """Where voters that do not answer are the reason of an error: how many; else empty."""
+    if not isinstance(error, _OF_THE_QUORUM):
+        return ""
+
+    async def run() -> list[str]:
         async with open_admin(replace(target, request_timeout_ms=UNREACHABLE_MS)) as admin:
-            voters = [voter.address for voter in (await admin.describe_cluster()).voters]
+            return [voter.address for voter in (await admin.describe_cluster()).voters]
+
+    try:
+        voters = system.run(run())
     except StreamlogError:
         return ""
-    return no_quorum(voters, await not_answering(voters))
+    return no_quorum(voters, not_answering(voters))
 
 
 async def check_reachable(target: Target) -> None:
@@ -53,12 +54,15 @@ async def check_reachable(target: Target) -> None:
         await admin.describe_node()
 
 
-def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Runs it to its end. ClickException for its errors, Interrupted for Ctrl-C."""
+def finish(work: Coroutine[Any, Any, T], *, reason_of: Callable[[StreamlogError], str] = lambda _: "") -> T:
+    """Runs it to its end. ClickException for its errors, Interrupted for Ctrl-C. `reason_of`: what to say instead of
+    an error's own message; empty: that message.
+    """
     try:
         return system.run(work)
     except StreamlogError as error:
-        raise failed(error) from None
+        reason = reason_of(error)
+        raise click.ClickException(f"{reason}.") if reason else failed(error) from None
     except KeyboardInterrupt:
         raise Interrupted from None
 
