@@ -48,10 +48,10 @@ async def _build(page: Page, alarms: AlarmEngine) -> None:
     page.table(
         (
             Column("group", "Group"),
-            Column("state", "State"),
-            Column("members", "Members"),
             Column("lag", "Lag (records)", number_text),
             Column("behind", "Caught up in"),
+            Column("state", "State"),
+            Column("members", "Members"),
         ),
         lambda: lag_rows(page)[:LAGS_SHOWN],
         key="group",

@@ -50,7 +50,7 @@ STYLE: Final = """
 .table-sort, .table-link { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: inherit; }
 .table-link { text-decoration: underline; text-underline-offset: 2px; overflow-wrap: break-word; white-space: normal;
-  display: inline-block; max-width: max(11rem, min(28rem, 40vw)); }
+  display: inline-block; width: max-content; max-width: max(11rem, min(28rem, 40vw)); }
 .table-action { color: #1f5fa8; min-height: 24px; padding: 0 4px; line-height: 1.5; }
 .body--dark .table-action { color: #8ab8f0; }
 .text-bad { color: #c62828; } .body--dark .text-bad { color: #ff8a80; }
@@ -58,7 +58,7 @@ STYLE: Final = """
 .body--dark .q-btn--outline { --q-primary: #8ab8f0; --q-negative: #ff8a80; }
 .table-wide td { white-space: normal; overflow-wrap: anywhere; }
 .table-wide td.text-left { min-width: 7rem; }
-.table-wide td.text-left:last-child { min-width: 14rem; }
+.table-wide td.text-left:last-child { min-width: 22rem; }
 .table-wide td.text-left:first-child { min-width: 6.5rem; overflow-wrap: break-word; }
 .table-wide td.text-left:first-child:has(.table-link) { min-width: 0; }
 """

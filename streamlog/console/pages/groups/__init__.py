@@ -10,13 +10,13 @@ from streamlog.console.widgets.table_view import Column, Row
 
 COLUMNS = (
     Column("group", "Group"),
+    Column("lag", "Lag (records)", number_text),
+    Column("behind", "Caught up in"),
     Column("state", "State"),
     Column("members", "Members"),
     Column("coordinator", "Coordinator"),
     Column("topics", "Topics"),
-    Column("lag", "Lag (records)", number_text),
     Column("rate", "Committed/s"),
-    Column("behind", "Caught up in"),
 )
 TOPICS_SHOWN = 5
 

@@ -31,10 +31,10 @@ PARTITION_COLUMNS = (
 )
 READER_COLUMNS = (
     Column("group", "Group"),
-    Column("state", "State"),
-    Column("members", "Members"),
     Column("lag", "Lag (records)", number_text),
     Column("behind", "Caught up in"),
+    Column("state", "State"),
+    Column("members", "Members"),
 )
 SETTING_COLUMNS = (
     Column("name", "Setting"),
