@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -12,6 +13,9 @@ from streamlog.model import TopicPartition
 
 Series = tuple[str, str]
 """(what, name): ("topic.records", "orders"); for the cluster, the name is empty."""
+
+PARTITION_LAGS_MAX: Final = 5_000
+"""Of all groups in one sample: more would be most of the history, for charts of few."""
 
 
 class Rate(Struct):
@@ -54,6 +58,21 @@ def lag_by_topic(lags: Mapping[TopicPartition, int]) -> dict[str, int]:
     return dict(found)
 
 
+def partition_lag_series(group: str, at: TopicPartition) -> Series:
+    return "group.partition_lag", f"{group}\n{at.topic}\n{at.partition}"
+
+
+def _partition_lags(now: Sample) -> dict[Series, float]:
+    """Of all groups, or the PARTITION_LAGS_MAX first ones in order of their names."""
+    found: dict[Series, float] = {}
+    for group in sorted(one.group for one in now.groups):
+        for at, lag in now.lag(group).items():
+            if len(found) >= PARTITION_LAGS_MAX:
+                return found
+            found[partition_lag_series(group, at)] = lag
+    return found
+
+
 def points_of(before: Sample | None, now: Sample) -> dict[Series, float]:
     """The points of a sample that are kept."""
     cluster = now.state.cluster
@@ -78,4 +97,4 @@ def points_of(before: Sample | None, now: Sample) -> dict[Series, float]:
     for group in now.groups:
         for topic, lag in lag_by_topic(now.lag(group.group)).items():
             points["group.lag", f"{group.group}\n{topic}"] = lag
-    return points
+    return points | _partition_lags(now)

@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from streamlog.console.collection.rates import consumed_per_s, lag_by_topic, points_of, topic_rates, total
+from streamlog.client.admin.group_values import GroupListing, GroupState
+from streamlog.console.collection import rates
+from streamlog.console.collection.rates import (
+    consumed_per_s,
+    lag_by_topic,
+    partition_lag_series,
+    points_of,
+    topic_rates,
+    total,
+)
 from streamlog.console.collection.sample import PartitionEnd, Sample
-from streamlog.model import PartitionId, TopicPartition
+from streamlog.model import BrokerId, PartitionId, TopicPartition
 from tests.support.health_samples import cluster, state
 
 AT = TopicPartition("orders", PartitionId(0))
@@ -53,6 +63,22 @@ def test_lag_and_what_a_group_committed() -> None:
     assert lag_by_topic(now.lag("g")) == {"orders": 80, "clicks": 0}
     assert consumed_per_s(before, now, "g") == pytest.approx(4)
     assert now.lag("unknown") == {}
+
+
+def test_the_lag_of_each_partition_is_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = GroupListing(group="g", state=GroupState.EMPTY, member_count=0, coordinator=BrokerId(1))
+    groups = [listing, replace(listing, group="a")]
+    committed = {"g": {AT: 10, OTHER: 50}, "a": {AT: 100}}
+    now = sample(20, {AT: (120, 0), OTHER: (50, 0)}, groups=groups, committed=committed)
+    found = {key: lag for key, lag in points_of(None, now).items() if key[0] == "group.partition_lag"}
+    assert found == {
+        partition_lag_series("g", AT): 110,
+        partition_lag_series("g", OTHER): 0,
+        partition_lag_series("a", AT): 20,
+    }
+    monkeypatch.setattr(rates, "PARTITION_LAGS_MAX", 2)
+    kept = [key for key in points_of(None, now) if key[0] == "group.partition_lag"]
+    assert kept == [partition_lag_series("a", AT), partition_lag_series("g", AT)]
 
 
 def test_a_cluster_that_is_gone_is_kept_as_no_nodes() -> None:

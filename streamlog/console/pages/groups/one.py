@@ -9,7 +9,7 @@ from nicegui import ui
 from streamlog.client.admin.group_values import GroupDescription
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
-from streamlog.console.collection.rates import Series
+from streamlog.console.collection.rates import Series, partition_lag_series
 from streamlog.console.pages.groups.reset import open_reset
 from streamlog.console.widgets.actions import confirmed_by_name, run
 from streamlog.console.widgets.formats import catch_up, number, number_text
@@ -69,7 +69,10 @@ async def build(page: Page, name: str) -> None:
             delete = ui.button("Delete group", icon="delete", on_click=lambda: _delete(page, name))
             delete.props("no-caps outline color=negative")
     await page.live(lambda: _tiles(group))
-    await page.charts(("Lag by topic", "records", lambda: lag_lines(page, name)))
+    await page.charts(
+        ("Lag by topic", "records", lambda: lag_lines(page, name)),
+        ("Lag by partition, the largest ones", "records", lambda: partition_lag_lines(page, name)),
+    )
     heading("Partitions")
     changeable = may(Action.GROUP_OFFSETS)
     page.table(
@@ -97,6 +100,12 @@ def lag_lines(page: Page, name: str) -> dict[str, Series]:
     found = page.sampler.figures.groups.get(name)
     topics = sorted(found.lag, key=lambda topic: -found.lag[topic]) if found is not None else []
     return {topic: ("group.lag", f"{name}\n{topic}") for topic in topics}
+
+
+def partition_lag_lines(page: Page, name: str) -> dict[str, Series]:
+    """The largest first: the chart shows a limited number of them."""
+    lags = page.latest.lag(name)
+    return {str(at): partition_lag_series(name, at) for at in sorted(lags, key=lambda at: (-lags[at], at))}
 
 
 def _tiles(group: _Group) -> None:
