@@ -165,3 +165,13 @@ def test_help_has_examples(served: ServedCluster) -> None:
         shown = served.run("topic", verb, "--help").stdout
         assert f"streamlogctl topic {verb}" in shown
         assert "STREAMLOG_BOOTSTRAP_SERVERS" in shown
+
+
+def test_a_regular_expression_names_the_topics_that_it_matches(served: ServedCluster) -> None:
+    served.run("topic", "create", "orders-1", "orders-2", "clicks")
+    assert served.run("topic", "alter", "--topic", "orders-.*", "--config", "retention.ms=9").stdout == (
+        "Altered topic orders-1.\nAltered topic orders-2.\n"
+    )
+    assert "no topic matches 'order+'" in refused(served.run("topic", "delete", "--topic", "order+"))
+    assert served.run("topic", "delete", "--topic", "(orders-1|clicks)").stdout.count("Deleted topic") == 2
+    assert served.run("topic", "list").stdout == "orders-2\n"

@@ -9,16 +9,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Container, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from streamlog.errors import InvalidRegularExpressionError, UnknownTopicOrPartitionError
 from streamlog.model import PartitionId, TopicPartition
+
+if TYPE_CHECKING:  # most commands start faster without
+    from streamlog.client.admin.async_admin import AsyncAdmin
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _COMPLETION_TIMEOUT_MS: Final = 1_000
 _SHORT_HELP_MAX: Final = 200  # characters
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]*")
 _TOPIC_PARTITION: Final = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})")
 
 
@@ -31,7 +36,7 @@ def topics_argument(command: Command) -> Command:
         metavar="TOPIC",
         multiple=True,
         shell_complete=_topics,
-        help="As TOPIC; can be repeated.",
+        help="As TOPIC; can be repeated. Of topics that exist: also a regular expression.",
     )
     return argument(flag(command))
 
@@ -64,6 +69,30 @@ def all_names(names: Sequence[str], flag_names: Sequence[str], *, required: bool
     if required and not given:
         raise click.UsageError("Give a topic: TOPIC, or --topic TOPIC.")
     return list(dict.fromkeys(given))
+
+
+async def matching_topics(admin: AsyncAdmin, names: Sequence[str]) -> list[str]:
+    """The names, with each regular expression replaced by the topics that it matches as a whole; internal ones only
+    where they are named. A text is an expression if it has a character that no topic's name can have, so that `a.b`
+    is a name. UnknownTopicOrPartitionError: an expression matches none; InvalidRegularExpressionError.
+    """
+    if all(_NAME.fullmatch(name) for name in names):
+        return list(names)
+    known = [one.name for one in await admin.list_topics()]
+    found: list[str] = []
+    for name in names:
+        if _NAME.fullmatch(name):
+            found.append(name)
+            continue
+        try:
+            pattern = re.compile(name)
+        except re.error as error:
+            raise InvalidRegularExpressionError(f"{name!r} is not a regular expression: {error}") from None
+        matching = [topic for topic in known if pattern.fullmatch(topic)]
+        if not matching:
+            raise UnknownTopicOrPartitionError(f"no topic matches {name!r}")
+        found += matching
+    return list(dict.fromkeys(found))
 
 
 def one_name(name: str | None, flag_name: str | None) -> str:

@@ -32,7 +32,8 @@ _FORMATS: Final[dict[str, _Format]] = {"classic": classic.line, "json": as_json.
 
 
 @click.command
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.argument("files", metavar="FILE...", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.option("--files", "listed", metavar="FILE,...", multiple=True, help="As FILE, separated by commas.")
 @click.option(
     "-o",
     "--output",
@@ -73,6 +74,7 @@ _FORMATS: Final[dict[str, _Format]] = {"classic": classic.line, "json": as_json.
 )
 def dump(
     files: tuple[str, ...],
+    listed: tuple[str, ...],
     output: str,
     *,
     raw: bool,
@@ -99,6 +101,9 @@ def dump(
     \b
     Exit code: 0 all files are intact, 1 some are corrupt or cannot be read, 2 wrong usage.
     """
+    files += tuple(_existing(path) for text in listed for path in text.split(",") if path)
+    if not files:
+        raise click.UsageError("Give a file: FILE, or --files FILE,....")
     if verify_only and sanity_only:
         raise click.UsageError("--verify-index-only and --index-sanity-check are mutually exclusive: give one of them.")
     mode = IndexMode.VERIFY if verify_only else IndexMode.SANITY if sanity_only else IndexMode.ENTRIES
@@ -113,6 +118,12 @@ def dump(
     sys.stdout.flush()
     if printer.damaged:
         sys.exit(_DAMAGED)
+
+
+def _existing(path: str) -> str:
+    if not os.path.isfile(path):
+        raise click.BadParameter(f"File {path!r} does not exist.", param_hint="--files")
+    return path
 
 
 def _chosen(files: tuple[str, ...], *, indexes_only: bool) -> list[str]:

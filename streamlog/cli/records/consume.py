@@ -24,10 +24,11 @@ import click
 from streamlog.cli.common.nouns import key_values, one_name, topic_argument
 from streamlog.cli.common.session import check_reachable, finish, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.records.format_template import FormatTemplate
 from streamlog.cli.records.output_format import OutputFormat, json_lines
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerBatch
-from streamlog.client.consumer.offset_finder import AtTime
+from streamlog.client.consumer.offset_finder import AtTime, Last
 from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Start
 from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
 from streamlog.printable import escaped_json
@@ -40,7 +41,11 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 @click.command
 @topic_argument
 @click.option("--from-beginning", is_flag=True, help="Start at the first record; default: at the end.")
-@click.option("--offset", metavar="OFFSET", help="Start at this offset of --partition; or earliest, latest.")
+@click.option(
+    "--offset",
+    metavar="OFFSET",
+    help="Start at this offset of --partition; -10: so many before the end; or earliest, latest.",
+)
 @click.option(
     "--partition", "partitions", type=click.IntRange(0, INT32_MAX), multiple=True, help="Only this partition."
 )
@@ -54,6 +59,7 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 @click.option("--until-end", is_flag=True, help="End at the partitions' current ends.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="End when no record has arrived for this time.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see above.")
+@click.option("--format", "template", metavar="FORMAT", help="What to print, as kcat: '%t %p %o %k %s\\n'.")
 @click.option("--raw", is_flag=True, help="On a terminal too, print keys and values without escaping.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -80,6 +86,7 @@ def consume(
     max_messages: int | None,
     timeout_ms: int | None,
     properties: tuple[str, ...],
+    template: str | None,
     output: str,
     isolation_level: str,
     on_corrupt_batch: str | None,
@@ -94,6 +101,7 @@ def consume(
     \b
     Properties (as of Kafka's console consumer), true or false:
       print.key print.value print.offset print.partition print.timestamp print.headers
+      print.epoch
     and:
       key.separator=:          between the printed fields; default: a tab
       line.separator=, headers.separator=, null.literal=
@@ -102,6 +110,8 @@ def consume(
     Examples:
       streamlogctl consume orders --from-beginning
       streamlogctl consume orders --partition 0 --offset 100 --max-messages 10
+      streamlogctl consume orders --offset -10 --until-end
+      streamlogctl consume orders --from-beginning --format '%t %p %o %k %s\\n'
       streamlogctl consume orders --timestamp 2026-11-21T15:00:00Z --until-end
       streamlogctl consume orders --from-beginning --property print.key=true --property key.separator=:
       streamlogctl consume orders --from-beginning --until-end --output json | jq .value.text
@@ -118,6 +128,8 @@ def consume(
             "A group starts at its committed offsets. Change them with 'streamlogctl group reset-offsets', or read "
             "without --group."
         )
+    if template is not None and (properties or output == "json"):
+        raise click.UsageError("--format, --property and --output json are mutually exclusive: give one of them.")
     form_texts = key_values(properties, "--property")
     given = {
         "isolation.level": isolation_level,
@@ -133,7 +145,10 @@ def consume(
 
     async def run() -> None:
         nonlocal printed, skipped, began
-        form = OutputFormat.of(form_texts, escape=not raw and sys.stdout.isatty())
+        escape = not raw and sys.stdout.isatty()
+        form: OutputFormat | FormatTemplate = OutputFormat.of(form_texts, escape=escape)
+        if template is not None:
+            form = FormatTemplate(template, topic, escape=escape)
         with showing_warnings():
             consumer = AsyncConsumer(target.settings | given)
         await check_reachable(target)
@@ -175,8 +190,10 @@ def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...
         return AtTime(milliseconds(timestamp, "--timestamp"))
     if offset is None or offset in _ENDS:
         return EARLIEST if from_beginning else _ENDS[offset or "latest"]
+    if offset.startswith("-") and offset[1:].isdecimal():
+        return Last(int(offset[1:]))
     if not offset.isdecimal():
-        raise click.BadParameter(f"{offset!r}: must be a number from 0, earliest or latest.", param_hint="--offset")
+        raise click.BadParameter(f"{offset!r}: must be a number, earliest or latest.", param_hint="--offset")
     if len(partitions) != 1:
         raise click.UsageError("--offset needs one partition: give it with --partition.")
     return int(offset)
@@ -248,13 +265,18 @@ def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, cou
     return list(islice(records, count))
 
 
-def _write(form: OutputFormat, output: str, topic: str, batch: ConsumerBatch, records: list[Fields]) -> None:
-    if output == "json":
+def _write(
+    form: OutputFormat | FormatTemplate, output: str, topic: str, batch: ConsumerBatch, records: list[Fields]
+) -> None:
+    if isinstance(form, FormatTemplate):
+        lines = form.lines(batch.partition, records)
+    elif output == "json":
         lines = json_lines(topic, batch.partition, batch.timestamp_type, records)
         if form.escape:
             lines = escaped_json(lines.decode()).encode()
     else:
-        lines = form.lines(batch.partition, batch.timestamp_type, records)
+        epoch = batch.header.leader_epoch
+        lines = form.lines(batch.partition, batch.timestamp_type, records, leader_epoch=epoch)
     sys.stdout.buffer.write(lines)
     sys.stdout.buffer.flush()
 

@@ -32,6 +32,7 @@ _NAMES: Final = (
     "print.timestamp",
     "print.partition",
     "print.offset",
+    "print.epoch",
     "print.headers",
     "print.key",
     "print.value",
@@ -47,6 +48,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
     timestamp: bool = False
     partition: bool = False
     offset: bool = False
+    epoch: bool = False
     headers: bool = False
     key: bool = False
     value: bool = True
@@ -70,6 +72,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
             timestamp=boolean(properties, "print.timestamp"),
             partition=boolean(properties, "print.partition"),
             offset=boolean(properties, "print.offset"),
+            epoch=boolean(properties, "print.epoch"),
             headers=boolean(properties, "print.headers"),
             key=boolean(properties, "print.key"),
             value=boolean({"print.value": "true", **properties}, "print.value"),
@@ -82,16 +85,20 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 
     @property
     def value_alone(self) -> bool:
-        return self.value and not (self.timestamp or self.partition or self.offset or self.headers or self.key)
+        return self.value and not (
+            self.timestamp or self.partition or self.offset or self.epoch or self.headers or self.key
+        )
 
-    def lines(self, partition: int, timestamp_type: TimestampType, records: Iterable[Fields]) -> bytes:
+    def lines(
+        self, partition: int, timestamp_type: TimestampType, records: Iterable[Fields], *, leader_epoch: int = -1
+    ) -> bytes:
         """The lines of records of one batch."""
         end, null = self.line_separator, self.null_literal
         if self.value_alone and not self.escape:
             return b"".join([(null if value is None else value) + end for _, _, _, value, _ in records])
-        return b"".join([self._line(partition, timestamp_type, record) + end for record in records])
+        return b"".join([self._line(partition, timestamp_type, leader_epoch, record) + end for record in records])
 
-    def _line(self, partition: int, timestamp_type: TimestampType, record: Fields) -> bytes:
+    def _line(self, partition: int, timestamp_type: TimestampType, leader_epoch: int, record: Fields) -> bytes:
         offset, timestamp_ms, key, value, headers = record
         parts = []
         if self.timestamp:
@@ -101,6 +108,8 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
             parts.append(b"Partition:%d" % partition)
         if self.offset:
             parts.append(b"Offset:%d" % offset)
+        if self.epoch:
+            parts.append(b"Epoch:%d" % leader_epoch)
         if self.headers:
             parts.append(self._headers(headers))
         if self.key:

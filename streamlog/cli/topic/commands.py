@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import FAILED, complain, end_with
-from streamlog.cli.common.nouns import Noun, all_names, key_values, node_ids, topics_argument
+from streamlog.cli.common.nouns import Noun, all_names, key_values, matching_topics, node_ids, topics_argument
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -20,6 +20,7 @@ from streamlog.client.admin.values import (
     ConfigChange,
     ConfigResource,
     CreatedTopic,
+    DeletedTopic,
     NewTopic,
     TopicDescription,
     TopicGrowth,
@@ -165,6 +166,7 @@ def describe(
     \b
     Examples:
       streamlogctl topic describe orders
+      streamlogctl topic describe --topic 'orders.*'
       streamlogctl topic describe --under-replicated-partitions
       streamlogctl topic describe orders | grep 'Leader: none'
     """
@@ -172,7 +174,7 @@ def describe(
     wants_minima = under_min_isr_partitions or at_min_isr_partitions
 
     async def work(admin: AsyncAdmin) -> tuple[Sequence[TopicDescription], Mapping[str, int]]:
-        described = await admin.describe_topics(wanted)
+        described = await admin.describe_topics(await matching_topics(admin, wanted))
         good = [one for one in described if one.error is None]
         return described, await min_insync_replicas(admin, good) if wants_minima else {}
 
@@ -241,9 +243,10 @@ def alter(
 
     async def work(admin: AsyncAdmin) -> Sequence[tuple[str, StreamlogError | None]]:
         """Configs first: they can be changed back, partitions cannot be removed."""
-        outcomes: dict[str, StreamlogError | None] = dict.fromkeys(wanted)
+        named = await matching_topics(admin, wanted)
+        outcomes: dict[str, StreamlogError | None] = dict.fromkeys(named)
         if changes:
-            alterations = [ConfigAlteration(resource=ConfigResource.topic(name), changes=changes) for name in wanted]
+            alterations = [ConfigAlteration(resource=ConfigResource.topic(name), changes=changes) for name in named]
             for altered in await admin.alter_configs(alterations):
                 outcomes[altered.resource.name] = altered.error
         going_on = [name for name, error in outcomes.items() if error is None]
@@ -276,7 +279,11 @@ def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], 
     """
     wanted = all_names(names, flag_names)
     failures = 0
-    for result in with_admin(target, lambda admin: admin.delete_topics(wanted)):
+
+    async def work(admin: AsyncAdmin) -> Sequence[DeletedTopic]:
+        return await admin.delete_topics(await matching_topics(admin, wanted))
+
+    for result in with_admin(target, work):
         if result.error is None:
             say(f"Deleted topic {result.name}.")
         elif not (if_exists and isinstance(result.error, UnknownTopicOrPartitionError)):

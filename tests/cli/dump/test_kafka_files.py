@@ -95,3 +95,10 @@ def test_values_are_exact_in_json(dump: Dump) -> None:
     printed = dump("-o", "json", *(TARGET / "codec-lz4-0").glob("*.log")).stdout
     value = json.loads(printed.splitlines()[1])["value"]
     assert base64.b64decode(value["base64"]) == b"value \xff\x01 1 " * 2
+
+
+def test_files_as_kafkas_tool_takes_them(dump: Dump) -> None:
+    paths = sorted(str(path) for path in TARGET.glob("codec-*-0/*.log"))
+    assert dump("--files", ",".join(paths)).stdout == dump(*paths).stdout
+    assert dump().exit_code == 2
+    assert dump("--files", "missing.log").exit_code == 2

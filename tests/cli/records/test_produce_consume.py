@@ -177,3 +177,34 @@ def test_a_consumer_that_waits_ends_without_a_traceback(cluster: InProcessCluste
         said = process.stderr.read()
         assert process.wait(60) == (130 if end == "Ctrl-C" else 0)
     assert said.strip() == b"Processed a total of 1 messages"
+
+
+def test_the_last_records_and_a_format(cluster: InProcessCluster) -> None:
+    cluster.create_topic("tails")
+    run(cluster, "produce", "tails", stdin="".join(f"{number}\n" for number in range(20)))
+    last = run(cluster, "consume", "tails", "--offset", "-3", "--until-end", "--format", r"%t-%p@%o=%s;\n")
+    assert last.stdout == b"tails-0@17=17;\ntails-0@18=18;\ntails-0@19=19;\n"
+    with_epoch = ("--property", "print.epoch=true", "--property", "print.offset=true")
+    assert everything(cluster, "tails", *with_epoch)[0].startswith(b"Offset:0\tEpoch:")
+    assert run(cluster, "consume", "tails", "--format", "%s", "--output", "json").returncode == 2
+
+
+def test_offsets_of_partitions(cluster: InProcessCluster) -> None:
+    cluster.create_topic("ends-a", partitions=2)
+    cluster.create_topic("ends-b")
+    run(cluster, "produce", "ends-a", "--partition", "1", stdin="x\n" * 5)
+
+    def offsets(*arguments: str) -> list[str]:
+        done = run(cluster, "offsets", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode().splitlines()[1:]
+
+    assert offsets("--topic", "ends-[ab]") == ["ends-a\t0\t0", "ends-a\t1\t5", "ends-b\t0\t0"]
+    assert offsets("ends-a", "--partitions", "1", "--time", "earliest") == ["ends-a\t1\t0"]
+    assert offsets("--topic-partitions", "ends-a-1", "--last", "2") == ["ends-a\t1\t3"]
+    assert offsets("--topic-partitions", "ends-a-1", "--time", "4102444800000") == ["ends-a\t1\t-1"]
+    assert b"no topic matches 'nothing.*'" in run(cluster, "offsets", "--topic", "nothing.*").stderr
+    assert b"is not a regular expression" in run(cluster, "offsets", "--topic", "(").stderr
+    missing = run(cluster, "offsets", "missing")
+    assert missing.returncode == 1
+    assert b"'missing'" in missing.stderr
