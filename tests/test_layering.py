@@ -26,6 +26,7 @@ RESTRICTED = {
         "api/pb",
         "api/reflection.py",
         "api/service.py",
+        "client/schemas/protobuf.py",  # a user's messages
         "console/decoding",  # messages of a user's schema
     },
     "grpc_health": {"api/health.py"},
@@ -36,8 +37,9 @@ RESTRICTED = {
     "prometheus_client": {"console/alarms/syncs.py", "daemon/http"},
     "uvicorn": {"console", "daemon/http"},
     "nicegui": {"console"},
-    "fastavro": {"console/decoding"},
-    "httpx": {"console/alarms"},
+    "fastavro": {"client/schemas", "console/decoding"},
+    "httpx": {"client/schemas", "console/alarms"},
+    "jsonschema": {"client/schemas"},
     "aiosmtplib": {"console/alarms/notify/senders.py"},
     "tomlkit": {"console/alarms/settings/rule_file.py"},
     "sqlalchemy": {

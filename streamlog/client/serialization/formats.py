@@ -148,7 +148,7 @@ def serializer_of(given: GivenSerializer | None, setting: str) -> Serialize | No
         encode = _FORMATS[name].serialize
         return None if name == "bytes" else lambda topic, value: encode(value)
     if isinstance(given, Serializer) and not isinstance(given, type):
-        return given.serialize
+        return _of_role(given, setting).serialize
     function = _function(given, "serialize", setting)
     return lambda topic, value: function(value)
 
@@ -163,6 +163,16 @@ def deserializer_of(given: GivenDeserializer | None, setting: str) -> Deserializ
         return given.deserialize
     function = _function(given, "deserialize", setting)
     return lambda topic, data: function(data)
+
+
+def _of_role(given: Serializer, setting: str) -> Serializer:
+    """A serializer that differs for keys (`for_key`) gives that one."""
+    for_key = getattr(given, "for_key", None)
+    if not setting.startswith("key") or not callable(for_key):
+        return given
+    found = for_key()
+    assert isinstance(found, Serializer)
+    return found
 
 
 def _name(given: object, suffix: str, setting: str) -> str | None:

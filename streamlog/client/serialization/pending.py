@@ -19,3 +19,4 @@ class Pending(Exception):
         super().__init__(what)
         self.load = load
         self.what = what
+        self.field = "value"  # or key: of which it is

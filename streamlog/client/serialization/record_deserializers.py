@@ -79,31 +79,41 @@ class Decoding:
         self._deserializers = deserializers
         self._records = records
         self._at = 0
-        self._loads = 0
+        self._loads = 0  # for the next record
+        self._unloaded: DeserializationError | None = None  # what the next record needs could not be loaded
         self.found: list[ConsumerRecord] = []
 
     def run(self) -> None:
         """As far as it goes without loading anything. DeserializationError, Pending; may be called again."""
         while self._at < len(self._records):
-            record = self._records[self._at]
             try:
-                self.found.append(self._deserializers.decode(record))
-            except Pending:
-                self._loads += 1
-                if self._loads > LOADS_MAX * len(self._records):
-                    raise failed(record, "value", f"it needed more than {LOADS_MAX} loads") from None
-                raise
+                self._next()
             except DeserializationError as error:
                 if not self._deserializers.skips(error):
                     raise
             self._at += 1
+            self._loads = 0
+
+    def _next(self) -> None:
+        if self._unloaded is not None:
+            error, self._unloaded = self._unloaded, None
+            raise error
+        record = self._records[self._at]
+        try:
+            self.found.append(self._deserializers.decode(record))
+        except Pending as pending:
+            self._loads += 1
+            if self._loads > LOADS_MAX:
+                raise failed(record, pending.field, f"it needed more than {LOADS_MAX} loads") from None
+            raise
 
     def load(self, pending: Pending) -> None:
-        """Waits. DeserializationError of the record that needs it."""
+        """Waits, in any thread. Where it fails, so does the record that needs it, when it is its turn in `run`."""
         try:
             pending.load()
-        except Exception as error:
-            raise failed(self._records[self._at], "value", error) from error
+        except Exception as error:  # noqa: BLE001  raised by `run`
+            self._unloaded = failed(self._records[self._at], pending.field, error)
+            self._unloaded.__cause__ = error
 
     def finish(self) -> None:
         """All of them, in a thread that may wait. DeserializationError."""
@@ -132,7 +142,8 @@ class Decoding:
 def _decoded(deserialize: Deserialize, record: ConsumerRecord, what: str, data: bytes) -> Any:
     try:
         return deserialize(record.topic, data)
-    except Pending:
+    except Pending as pending:
+        pending.field = what
         raise
     except Exception as error:
         raise failed(record, what, error) from error

@@ -247,6 +247,35 @@ def test_the_synchronous_consumer(streamlog_cluster: Any, way: str) -> None:
             assert consumer.poll(timeout_s=1) == []
 
 
+async def test_a_load_that_fails_for_good_is_skipped_in_the_loops_thread(streamlog_cluster: Any) -> None:
+    servers = write(streamlog_cluster, [b"a", b"endless", b"b"])
+    seen: list[tuple[int, str, int]] = []
+
+    class Refusing(Registry):
+        def deserialize(self, topic: str, data: bytes) -> str:
+            if data == b"b":
+                return "b"
+
+            def load() -> None:
+                if data == b"a":
+                    raise StreamlogError("no such schema")
+
+            raise Pending(load, "a schema")
+
+    def note(error: DeserializationError) -> None:
+        seen.append((threading.get_ident(), str(error.details["reason"]), error.offset))
+
+    async with AsyncConsumer(
+        bootstrap_servers=servers, value_deserializer=Refusing(), on_deserialization_error=note
+    ) as consumer:
+        await consumer.assign_topics(["t"], start=EARLIEST)
+        async for record in consumer:
+            assert (record.offset, record.value) == (2, "b")
+            break
+    here = threading.get_ident()
+    assert seen == [(here, "no such schema", 0), (here, "it needed more than 16 loads", 1)]
+
+
 def test_a_setting_at_fault_is_named() -> None:
     wrong: list[dict[str, Any]] = [{"value_deserializer": "nope"}, {"on_deserialization_error": "ignore"}]
     for settings in wrong:

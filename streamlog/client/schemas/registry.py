@@ -1,0 +1,218 @@
+"""A schema registry, by Confluent's HTTP API. Blocking; any number of threads and clients may share one.
+
+    register    POST /subjects/SUBJECT/versions           the id of a schema; the registry checks compatibility
+    look_up     POST /subjects/SUBJECT                    the id of one that is registered
+    latest      GET  /subjects/SUBJECT/versions/latest
+    by_id       GET  /schemas/ids/ID                      a schema never changes: cached, SCHEMAS_MAX at most
+    referenced  GET  /subjects/SUBJECT/versions/VERSION   likewise
+
+Several addresses are tried in turn. Errors: NetworkError (retriable) where none answers, or says that it is busy;
+InvalidRequestError with the registry's own text for anything else. Answers are bounded in size, redirects not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from streamlog.errors import InvalidConfigError, InvalidRequestError, NetworkError, StreamlogError
+
+ANSWER_BYTES_MAX: Final = 8 << 20
+SCHEMAS_MAX: Final = 10_000
+_DEPTH_MAX: Final = 32
+_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+T = TypeVar("T")
+
+
+class Reference(Struct, frozen=True):
+    """To a schema of another subject, under the name by which the text refers to it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class RegistrySchema(Struct, frozen=True):
+    text: str
+    kind: str = "AVRO"  # AVRO, JSON, PROTOBUF
+    references: tuple[Reference, ...] = ()
+
+
+class NumberedSchema(Struct, frozen=True):
+    schema_id: int
+    schema: RegistrySchema
+
+
+class _Answer(Struct):
+    id: int = -1
+    schema: str = ""
+    schemaType: str = "AVRO"
+    references: tuple[Reference, ...] = ()
+
+    def as_schema(self) -> RegistrySchema:
+        return RegistrySchema(self.schema, self.schemaType, self.references)
+
+
+class _Refusal(Struct):
+    message: str = ""
+    error_code: int = 0
+
+
+class SchemaRegistry:
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        ca_file: str | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        """`username` and `password`, or a bearer `token`. `ca_file`: certificates in PEM that sign the registry's.
+        InvalidConfigError.
+        """
+        addresses = [
+            part.strip().rstrip("/") for one in ([urls] if isinstance(urls, str) else urls) for part in one.split(",")
+        ]
+        for address in addresses:
+            if not address.startswith(("http://", "https://")):
+                raise InvalidConfigError(f"{address!r} is not the URL of a schema registry", field="urls")
+        self._addresses: Final = addresses
+        headers = {"Accept": _TYPE, "Content-Type": _TYPE}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http: Final = httpx.Client(
+            headers=headers,
+            auth=None if username is None else (username, password or ""),
+            verify=True if ca_file is None else httpx.create_ssl_context(verify=ca_file),
+            timeout=timeout_s,
+            follow_redirects=False,
+        )
+        self._by_id: dict[int, RegistrySchema] = {}
+        self._by_version: dict[tuple[str, int], RegistrySchema] = {}
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._http.close()
+
+    def register(self, subject: str, schema: RegistrySchema) -> int:
+        """Its id; the same where it is registered already."""
+        return self._known(self._post(f"/subjects/{quote(subject, safe='')}/versions", schema))
+
+    def look_up(self, subject: str, schema: RegistrySchema) -> int:
+        """The id of a schema that is registered."""
+        return self._known(self._post(f"/subjects/{quote(subject, safe='')}", schema))
+
+    def latest(self, subject: str) -> NumberedSchema:
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return NumberedSchema(self._known(answer), answer.as_schema())
+
+    def version_of(self, subject: str, schema: RegistrySchema) -> int:
+        """The version under which it is registered."""
+        return self._ask("POST", f"/subjects/{quote(subject, safe='')}", _body(schema), _Version).version
+
+    def by_id(self, schema_id: int) -> RegistrySchema:
+        found = self._by_id.get(schema_id)
+        if found is None:
+            found = self._get(f"/schemas/ids/{schema_id}").as_schema()
+            _keep(self._by_id, schema_id, found)
+        return found
+
+    def referenced(self, references: Iterable[Reference]) -> dict[str, RegistrySchema]:
+        """The schemas that these name, and those that they name in turn, before them; by name."""
+        found: dict[str, RegistrySchema] = {}
+        self._follow(references, found, _DEPTH_MAX)
+        return found
+
+    def _follow(self, references: Iterable[Reference], found: dict[str, RegistrySchema], depth: int) -> None:
+        for one in references:
+            if one.name in found:
+                continue
+            if depth == 0 or len(found) >= SCHEMAS_MAX:
+                raise InvalidRequestError(f"the references of the schema nest too deeply, at {one.subject}")
+            key = (one.subject, one.version)
+            schema = self._by_version.get(key)
+            if schema is None:
+                schema = self._get(f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}").as_schema()
+                _keep(self._by_version, key, schema)
+            self._follow(schema.references, found, depth - 1)
+            found[one.name] = schema
+
+    def _post(self, path: str, schema: RegistrySchema) -> _Answer:
+        return self._ask("POST", path, _body(schema), _Answer)
+
+    def _get(self, path: str) -> _Answer:
+        return self._ask("GET", path, None, _Answer)
+
+    def _known(self, answer: _Answer) -> int:
+        if not 0 <= answer.id < 1 << 32:
+            raise InvalidRequestError(f"the schema registry {self._addresses[0]} answered without a valid id")
+        return answer.id
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, kind: type[T]) -> T:
+        problem: StreamlogError | None = None
+        for address in self._addresses:
+            try:
+                status, data = self._answer(method, address + path, body)
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                reason = str(error) or type(error).__name__
+                problem = NetworkError(f"the schema registry {address} does not answer: {reason}")
+                continue
+            if status == 200:
+                try:
+                    return msgspec.json.decode(data, type=kind)
+                except msgspec.DecodeError as error:
+                    raise InvalidRequestError(
+                        f"{method} {address}{path}: the answer is not a registry's: {error}"
+                    ) from None
+            text = f"{method} {address}{path}: status {status}{_reason(data)}"
+            if status not in _BUSY:
+                raise InvalidRequestError(f"the schema registry refused {text}", limit=status)
+            problem = NetworkError(f"the schema registry failed: {text}")
+        assert problem is not None
+        raise problem
+
+    def _answer(self, method: str, url: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        content = None if body is None else msgspec.json.encode(body)
+        with self._http.stream(method, url, content=content) as response:
+            data = b""
+            for part in response.iter_bytes():
+                data += part
+                if len(data) > ANSWER_BYTES_MAX:
+                    raise InvalidRequestError(f"the answer of {method} {url} exceeds {ANSWER_BYTES_MAX} bytes")
+            return response.status_code, data
+
+
+class _Version(Struct):
+    version: int
+
+
+def _body(schema: RegistrySchema) -> Mapping[str, Any]:
+    body: dict[str, Any] = {"schema": schema.text}
+    if schema.kind != "AVRO":
+        body["schemaType"] = schema.kind
+    if schema.references:
+        body["references"] = schema.references
+    return body
+
+
+def _keep(cache: dict[Any, RegistrySchema], key: object, schema: RegistrySchema) -> None:
+    if len(cache) >= SCHEMAS_MAX:
+        cache.clear()
+    cache[key] = schema
+
+
+def _reason(data: bytes) -> str:
+    try:
+        refusal = msgspec.json.decode(data, type=_Refusal)
+    except msgspec.DecodeError:
+        return ""
+    return f", {refusal.error_code}: {refusal.message[:500]}" if refusal.message else ""

@@ -1,0 +1,106 @@
+"""The registry's HTTP API: what is asked and cached, and what its failures become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamlog.client.schemas import Reference, RegistrySchema, SchemaRegistry
+from streamlog.client.schemas import registry as registry_module
+from streamlog.errors import InvalidConfigError, InvalidRequestError, NetworkError
+
+from .registry_server import FakeRegistry, serving
+
+TEXT = '{"type": "string"}'
+
+
+@pytest.fixture
+def served() -> Iterator[FakeRegistry]:
+    with serving() as registry:
+        yield registry
+
+
+def test_a_schema_is_registered_and_asked_once(served: FakeRegistry) -> None:
+    registry = SchemaRegistry(served.url)
+    number = registry.register("a/b c-value", RegistrySchema(TEXT))
+    assert served.requests == [("POST", "/subjects/a%2Fb%20c-value/versions")]
+    assert registry.look_up("a/b c-value", RegistrySchema(TEXT)) == number
+    assert registry.latest("a/b c-value").schema == RegistrySchema(TEXT)
+    served.requests.clear()
+    assert [registry.by_id(number) for _ in range(3)] == [RegistrySchema(TEXT)] * 3
+    assert served.requests == [("GET", f"/schemas/ids/{number}")]
+    assert served.headers[-1]["Accept"] == "application/vnd.schemaregistry.v1+json"
+
+
+def test_references_are_followed_once_and_come_before_what_names_them(served: FakeRegistry) -> None:
+    registry = SchemaRegistry(served.url)
+    served.add("c", {"schema": "C"})
+    served.add("b", {"schema": "B", "references": [{"name": "c", "subject": "c", "version": 1}]})
+    served.add("a", {"schema": "A", "references": [{"name": "c", "subject": "c", "version": 1}]})
+    wanted = [Reference("b", "b", 1), Reference("a", "a", 1)]
+    for _ in range(2):
+        assert [schema.text for schema in registry.referenced(wanted).values()] == ["C", "B", "A"]
+    assert len(served.requests) == 3
+
+
+def test_references_in_a_circle_end(served: FakeRegistry) -> None:
+    for number in range(40):
+        after = {"name": f"s{number + 1}", "subject": f"s{number + 1}", "version": 1}
+        served.add(f"s{number}", {"schema": f"S{number}", "references": [after]})
+    with pytest.raises(InvalidRequestError, match="nest too deeply"):
+        SchemaRegistry(served.url).referenced([Reference("s0", "s0", 1)])
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_busy_registry_is_a_retriable_error(served: FakeRegistry, status: int) -> None:
+    served.failures = [(status, b'{"error_code": 50002, "message": "leader is unknown"}')]
+    registry = SchemaRegistry(served.url)
+    with pytest.raises(NetworkError, match=f"status {status}, 50002: leader is unknown") as failed:
+        registry.by_id(1)
+    assert failed.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (409, b'{"error_code": 409, "message": "incompatible"}', "status 409, 409: incompatible"),
+        (401, b"<html>", "status 401$"),
+        (302, b"", "status 302$"),
+        (200, b"<html>", "is not a registry's"),
+        (200, b'{"id": "1"}', "is not a registry's"),
+        (200, b'{"schema": "x"}', "without a valid id"),
+        (200, b'{"id": 4294967296}', "without a valid id"),
+    ],
+)
+def test_a_refusal_is_not_retriable(served: FakeRegistry, status: int, body: bytes, message: str) -> None:
+    served.failures = [(status, body)]
+    with pytest.raises(InvalidRequestError, match=message) as refused:
+        SchemaRegistry(served.url).register("s", RegistrySchema(TEXT))
+    assert not refused.value.retriable
+    assert len(served.requests) == 1
+
+
+def test_an_answer_is_bounded(served: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "ANSWER_BYTES_MAX", 1000)
+    served.failures = [(200, b'{"id": 1}' + b" " * 1000)]
+    with pytest.raises(InvalidRequestError, match="exceeds 1000 bytes"):
+        SchemaRegistry(served.url).register("s", RegistrySchema(TEXT))
+
+
+def test_addresses_are_tried_in_turn(served: FakeRegistry) -> None:
+    registry = SchemaRegistry(f"http://127.0.0.1:1, {served.url}/")
+    assert registry.register("s", RegistrySchema(TEXT)) == 1
+    with pytest.raises(NetworkError, match=r"http://127.0.0.1:1 does not answer: .*refused"):
+        SchemaRegistry("http://127.0.0.1:1").by_id(1)
+
+
+def test_credentials_are_sent(served: FakeRegistry) -> None:
+    SchemaRegistry(served.url, username="anna", password="secret").register("s", RegistrySchema(TEXT))
+    SchemaRegistry(served.url, token="t0ken").register("s", RegistrySchema(TEXT))
+    assert [headers["Authorization"] for headers in served.headers] == ["Basic YW5uYTpzZWNyZXQ=", "Bearer t0ken"]
+
+
+def test_an_address_without_a_scheme_is_refused() -> None:
+    with pytest.raises(InvalidConfigError, match="'registry:8081' is not the URL"):
+        SchemaRegistry("registry:8081")
