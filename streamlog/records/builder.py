@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from streamlog.model import INT64_MAX
 from streamlog.records.batch import BatchFields, encode_batch
 from streamlog.records.encode import encode_headers
 from streamlog.records.header import HEADER_SIZE
@@ -73,10 +74,13 @@ class BatchBuilder:
 
     def build(self, fields: BatchFields) -> bytes:
         """Encode the records, at least one. Errors as `encode_batch`."""
+        times = self._timestamps
+        first = times[0]
+        one_time = 0 <= first <= INT64_MAX and times.count(first) == len(times)
         return encode_batch(
             self._values,
             self._keys if self._has_keys else None,
             self._headers if self._has_headers else None,
-            timestamps=self._timestamps,
+            timestamps=first if one_time else times,  # a single record needs no columns
             fields=fields,
         )

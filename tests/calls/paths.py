@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,6 +23,7 @@ SERVERS: Final = "n1:9092,n2:9092,n3:9092"
 TOPIC: Final = "t"
 P0: Final = PartitionId(0)
 VALUE: Final = b"v" * 100
+AT_ONCE: Final = 8
 BULK: Final = [VALUE] * 2_000
 
 Found = dict[str, dict[str, float]]
@@ -96,7 +98,11 @@ async def _publish(stage: Stage) -> None:
     async def publish() -> None:
         await stage.calls.call(f"{stage.leader}:9092", "Records/Publish", request, records_pb2.PublishResponse)
 
+    async def publish_at_once() -> None:
+        await asyncio.gather(*(publish() for _ in range(AT_ONCE)))
+
     await stage.count("Publish one record", 40, 1, publish)
+    await stage.count("Publish, 8 calls at once", 20, AT_ONCE, publish_at_once)
 
 
 def count_all() -> tuple[Found, Functions]:

@@ -76,7 +76,7 @@ class Simulation:
         self.stats: Counter[str] = Counter()
         self.story: list[str] = []
         self.deaths: list[tuple[float, str]] = []
-        self.crew = Crew(plan, self.world, self.history, self.watch)
+        self.crew = self.crew_of(plan)
         self._late_s = 0.0  # behind the plan
         self._with_story = with_story
         self._digest = 0
@@ -93,6 +93,10 @@ class Simulation:
             of_the_program=self.special.strike,
             may_lose_disk=self._may_lose_disk,
         )
+
+    def crew_of(self, plan: Plan) -> Crew:
+        """Who works with the cluster."""
+        return Crew(plan, self.world, self.history, self.watch)
 
     # Nodes.
 

@@ -25,7 +25,15 @@ class QueuedBytes:
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:
-        """ThrottledError where they are too many. A request always fits while no other waits."""
+        """As `take`, until the end of the block."""
+        self.take(size_bytes)
+        try:
+            yield
+        finally:
+            self.release(size_bytes)
+
+    def take(self, size_bytes: int) -> None:
+        """ThrottledError where they are too many. A request always fits while no other waits. `release` them."""
         if self._queued and self._queued + size_bytes > self.limit:
             self.refused_count += 1
             raise ThrottledError(
@@ -34,7 +42,6 @@ class QueuedBytes:
                 limit=self.limit,
             )
         self._queued += size_bytes
-        try:
-            yield
-        finally:
-            self._queued -= size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        self._queued -= size_bytes

@@ -3,7 +3,9 @@
 service                                      the methods
 publish, publish_stream, stream_order        records made into batches, sent to the leaders of their partitions
 publish_transactions                         PublishStream with a transactional id
-partition_choice, producer_token             which partition; what makes a repeated Publish idempotent
+placement                                    which records, to which partitions
+gathering                                    batches of calls that arrive together, appended together
+producer_token                               what makes a repeated Publish idempotent
 routed_writes                                a batch to its leader, on this node or another one
 subscribe, subscribe_placement, subscribe_delivery, subscribed_partition
                                              streams of records of chosen partitions, from all their leaders

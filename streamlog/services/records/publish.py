@@ -2,16 +2,19 @@
 
     request --validated--> assigned to partitions --> batches --> written (`routed_writes`) --> results
 
+Calls without a token share the partition of records without a key (`placement.sticky_partition`), and what arrives
+together for one partition is written together (`gathering`).
+
 A producer token gives each batch its sequence. The batches depend only on the token and the request
-(`partition_choice`), so a retry makes the same ones, and leaders recognize those that are in the log. Hence with a
-token a call succeeds as a whole, or fails and can be retried; without one each record has its own result: one that is
-invalid is refused alone, the others are written.
+(`placement.partition_choice`), so a retry makes the same ones, and leaders recognize those that are in the log. Hence
+with a token a call succeeds as a whole, or fails and can be retried; without one each record has its own result: one
+that is invalid is refused alone, the others are written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -21,14 +24,7 @@ from streamlog.api.convert.records import publish as convert
 from streamlog.api.convert.records.publish import NewRecord, PublishOptions, RecordPartitioner
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.config.settings import topic_settings
-from streamlog.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    MessageTooLargeError,
-    OutcomeUnknownError,
-    StreamlogError,
-)
+from streamlog.errors import OutcomeUnknownError, StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.image.image import Topic
 from streamlog.metadata.view import MetadataView
@@ -36,31 +32,23 @@ from streamlog.model import NO_OFFSET, NO_TIMESTAMP, Acks, Offset, PartitionId
 from streamlog.ports import CallInfo, Clock, Random, Workers
 from streamlog.ports.trace_context import contexts_in
 from streamlog.records import BatchBuilder, BatchFields, Codec
-from streamlog.records.header import HEADER_SIZE
 from streamlog.services.batches.partition_leader import within
 from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.topics import unknown_topic
-from streamlog.services.records.partition_choice import check_choice, choose
+from streamlog.services.records.gathering.batch_write import BatchWrite, WriteResult
+from streamlog.services.records.placement.partition_choice import check_choice, choose
+from streamlog.services.records.placement.publish_rules import PublishRulesTable
+from streamlog.services.records.placement.sticky_partition import StickyPartitions
 from streamlog.services.records.producer_token import SEQUENCES, ProducerToken, decode_token
-from streamlog.services.records.routed_writes import BatchWrite, RoutedWriter, WriteResult
+from streamlog.services.records.routed_writes import RoutedWriter
 
-# Upper bound of a batch's bytes for one record, beside key, value and headers.
-_RECORD_OVERHEAD: Final = HEADER_SIZE + 64
 # Records without a key stay on one partition up to a batch of this size. Kafka's producers use 16 KiB, as they wait for
 # records; here all records are present, and the cost of writing a batch hardly depends on its size.
 STICKY_BYTES: Final = 262_144
 # Refused records of a request with the whole error; a response of 10,000 of them would exceed a message.
 _WHOLE_ERRORS_MAX: Final = 1_000
 _NEW_TOPIC_S: Final = 0.5
-_CODECS: Final = {
-    "none": Codec.NONE,
-    "producer": Codec.NONE,
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
+_DEFAULT_OPTIONS: Final = convert.publish_options(pb.PublishOptions())
 
 
 class PlacedBatch(Struct, frozen=True):
@@ -95,7 +83,8 @@ class Preparation:
         traced: bool = False,
     ) -> None:
         self._view = view
-        self._configs = configs
+        self._rules = PublishRulesTable(configs)
+        self._sticky = StickyPartitions(clock, random)
         self._auto_create = auto_create
         self._clock = clock
         self._random = random
@@ -119,15 +108,15 @@ class Preparation:
         """
         topic = await self._topic(convert.user_topic(topic_name), call)
         convert.check_record_count(messages)
-        config = self._configs.topic(topic.name)
+        rules = self._rules.of(topic.name)
         count = len(topic.partitions) if token is None else token.counts.get(topic.topic_id, len(topic.partitions))
-        now_ms, check = self._clock.wall_ms(), self._check_of(topic.name)
+        now_ms = self._clock.wall_ms()
         records: dict[int, NewRecord] = {}
         refused: dict[int, StreamlogError] = {}
         for index, message in enumerate(messages):
             try:
                 record = convert.new_record(message, index, now_ms)
-                check(record, index)
+                rules.check(record, index, now_ms)
                 check_choice(record, index, options.partitioner, count)
             except StreamlogError as error:
                 if not alone:
@@ -135,13 +124,13 @@ class Preparation:
                 refused[index] = error
             else:
                 records[index] = record
-        seed = self._seed(options.partitioner, len(records), token)
-        batch_bytes = min(STICKY_BYTES, config[topic_settings.MAX_MESSAGE_BYTES])
+        seed = self._seed(topic, options.partitioner, records, token)
+        batch_bytes = min(STICKY_BYTES, rules.size_max)
         chosen = choose(list(records.values()), options.partitioner, count, seed, batch_bytes)
         partitions = dict(zip(records, chosen, strict=True))
-        codec = _CODECS[options.compression or config[topic_settings.COMPRESSION_TYPE]]
+        codec = rules.codec(options.compression)
         info = call.info if self._traced else None
-        batches = await self._batches(topic, records, partitions, codec, token, transactional_id, info)
+        batches = await self._batches(topic, records, partitions, codec, rules.size_max, token, transactional_id, info)
         if token is not None:
             written: dict[PartitionId, int] = {}
             for batch in batches:
@@ -169,46 +158,23 @@ class Preparation:
             raise unknown_topic(name).permanent() from None
         return image.require_topic(name)
 
-    def _check_of(self, topic: str) -> Callable[[NewRecord, int], None]:
-        """What refuses a record that a leader would refuse, before anything is written. Leaders check again."""
-        config, now_ms = self._configs.topic(topic), self._clock.wall_ms()
-        size_max = config[topic_settings.MAX_MESSAGE_BYTES]
-        compacted = "compact" in config[topic_settings.CLEANUP_POLICY]
-        checks_time = config[topic_settings.MESSAGE_TIMESTAMP_TYPE] == "CreateTime"
-        earliest = now_ms - config[topic_settings.MESSAGE_TIMESTAMP_BEFORE_MAX_MS]
-        latest = now_ms + config[topic_settings.MESSAGE_TIMESTAMP_AFTER_MAX_MS]
-
-        def check(record: NewRecord, index: int) -> None:
-            if record.size_bytes + _RECORD_OVERHEAD > size_max:
-                raise MessageTooLargeError(
-                    f"record {index} has {record.size_bytes} bytes, too many for topic {topic}, whose batches have at "
-                    f"most {size_max} (max.message.bytes): make the record smaller, or raise the topic's limit",
-                    field=f"records[{index}]",
-                    limit=size_max,
-                )
-            if compacted and record.key is None:
-                raise InvalidRecordError(
-                    f"record {index} has no key: topic {topic} is compacted (cleanup.policy), so each record needs one",
-                    field=f"records[{index}].key",
-                )
-            if checks_time and not earliest <= record.timestamp_ms <= latest:
-                raise InvalidTimestampError(
-                    f"record {index} has the timestamp {record.timestamp_ms}, topic {topic} accepts {earliest} to "
-                    f"{latest} (message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
-                    field=f"records[{index}].timestamp_ms",
-                    limit=latest if record.timestamp_ms > latest else earliest,
-                )
-
-        return check
-
-    def _seed(self, partitioner: RecordPartitioner, count: int, token: ProducerToken | None) -> int:
+    def _seed(
+        self,
+        topic: Topic,
+        partitioner: RecordPartitioner,
+        records: Mapping[int, NewRecord],
+        token: ProducerToken | None,
+    ) -> int:
         if token is not None:
             so_far = sum(token.sequences.values())
             return so_far if partitioner is RecordPartitioner.ROUND_ROBIN else crc32c(token.encode())
         if partitioner is RecordPartitioner.ROUND_ROBIN:
-            self._round_robin += count
-            return self._round_robin - count
-        return self._random.getrandbits(32)
+            self._round_robin += len(records)
+            return self._round_robin - len(records)
+        if partitioner is RecordPartitioner.RANDOM:
+            return self._random.getrandbits(32)
+        free = [one.size_bytes for one in records.values() if one.key is None and one.partition is None]
+        return self._sticky.take(topic, free) if free else 0
 
     async def _batches(
         self,
@@ -216,6 +182,7 @@ class Preparation:
         records: Mapping[int, NewRecord],
         partitions: Mapping[int, int],
         codec: Codec,
+        size_max: int,
         token: ProducerToken | None,
         transactional_id: str,
         call: CallInfo | None,
@@ -224,7 +191,6 @@ class Preparation:
         rows_of: dict[int, list[int]] = {}
         for row, partition in partitions.items():
             rows_of.setdefault(partition, []).append(row)
-        size_max = self._configs.topic(topic.name)[topic_settings.MAX_MESSAGE_BYTES]
         batches = []
         for partition, rows in rows_of.items():
             index = PartitionId(partition)
@@ -281,7 +247,7 @@ class PublishHandler:
         self._clock = clock
 
     async def publish(self, request: pb.PublishRequest, call: Call) -> pb.PublishResponse:
-        options = convert.publish_options(request.options)
+        options = convert.publish_options(request.options) if request.HasField("options") else _DEFAULT_OPTIONS
         token = decode_token(request.producer_token) if request.producer_token else None
         prepared = await self._preparation.prepare(
             request.topic, request.records, options, token, call, alone=token is None
@@ -301,6 +267,11 @@ async def write_all(
     writer: RoutedWriter, prepared: PreparedPublish, deadline: float
 ) -> list[WriteResult | StreamlogError]:
     """The outcome of each batch. Partitions are written concurrently, the batches of one partition in order."""
+    if len(prepared.batches) == 1:  # of most calls; without a task of its own
+        try:
+            return [await writer.write(prepared.batches[0].write, prepared.acks, deadline)]
+        except StreamlogError as error:
+            return [error]
     outcomes: dict[int, WriteResult | StreamlogError] = {}
 
     async def one_partition(numbers: Sequence[int]) -> None:

@@ -24,10 +24,11 @@ from streamlog.coordinator.transaction_shard import ProducerIdSequence
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
 from streamlog.model import ProducerEpoch
 from streamlog.ports import Clock
+from streamlog.services.records.gathering.batch_write import WriteResult
 from streamlog.services.records.producer_token import ProducerToken, decode_token
 from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
 from streamlog.services.records.publish_transactions import TransactionalStream
-from streamlog.services.records.routed_writes import RoutedWriter, WriteResult
+from streamlog.services.records.routed_writes import RoutedWriter
 from streamlog.services.records.stream_order import ResponseQueue, WriteQueues
 
 

@@ -53,9 +53,10 @@ from streamlog.errors import (
 from streamlog.groups.committing import CommitOffsets, Committer
 from streamlog.model import Acks
 from streamlog.ports import Clock
+from streamlog.services.records.gathering.batch_write import WriteResult
 from streamlog.services.records.producer_token import ProducerToken, decode_token
 from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
-from streamlog.services.records.routed_writes import RoutedWriter, WriteResult
+from streamlog.services.records.routed_writes import RoutedWriter
 from streamlog.services.records.stream_order import QueuedWrite, ResponseQueue, WriteQueues
 from streamlog.services.records.transactional_request import TransactionalRequest
 

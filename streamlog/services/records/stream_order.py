@@ -15,7 +15,8 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Responses
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks, PartitionId, TopicId
-from streamlog.services.records.routed_writes import BatchWrite, RoutedWriter, WriteResult
+from streamlog.services.records.gathering.batch_write import BatchWrite, WriteResult
+from streamlog.services.records.routed_writes import RoutedWriter
 
 # A leader remembers the last five batches of a producer (SEMANTICS 6). Kafka's max.in.flight.requests.per.connection.
 IN_FLIGHT: Final = 5

@@ -14,8 +14,8 @@ from streamlog.errors import (
     StreamlogError,
     TransactionAbortableError,
 )
+from streamlog.services.records.gathering.batch_write import WriteResult
 from streamlog.services.records.publish import PreparedPublish, results_of
-from streamlog.services.records.routed_writes import WriteResult
 
 _DROPPED = "the transaction was aborted before this was written"
 

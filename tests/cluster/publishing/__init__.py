@@ -1,0 +1,1 @@
+"""Publish, called by many at once, on a simulated cluster under faults."""
