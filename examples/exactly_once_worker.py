@@ -31,8 +31,7 @@ async def run_transaction(
     next_offsets = {TopicPartition(one.topic, PartitionId(one.partition)): one.offset + 1 for one in records}
     async with producer.transaction():  # commits at the end of the block, aborts on an exception
         for record in records:
-            await producer.wait_until_room()
-            producer.send(target, transform(record), key=record.key)
+            await producer.enqueue(target, transform(record), key=record.key)
         # Refused if this worker has lost its partitions to another member since it read the records.
         member = GroupMetadata(group, consumer.member_id or "", consumer.member_epoch or 0)
         await producer.send_offsets(next_offsets, member)

@@ -52,9 +52,9 @@ def make_app(bootstrap_server: str, topic: str) -> FastAPI:
     async def write(event: Event) -> Written:
         producer: AsyncProducer = app.state.producer
         try:
-            await producer.wait_until_room()
             # Requests that arrive together share batches. The response waits for the acknowledgement.
-            sent = await producer.send(topic, event.model_dump_json().encode(), key=event.user.encode())
+            accepted = await producer.enqueue(topic, event.model_dump_json().encode(), key=event.user.encode())
+            sent = await accepted
         except StreamlogError as error:
             raise HTTPException(503 if error.retriable else 500, error.message) from error
         return Written(partition=sent.partition, offset=sent.offset)

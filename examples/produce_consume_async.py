@@ -18,8 +18,8 @@ async def produce(bootstrap_server: str, topic: str) -> None:
     # Records that are sent within 5 ms share a batch, which is compressed as a whole.
     async with AsyncProducer(bootstrap_servers=bootstrap_server, linger_ms=5, compression_type="zstd") as producer:
         for number in range(COUNT):
-            await producer.wait_until_room()  # backpressure: waits while buffer.memory is full
-            producer.send(topic, b"%d" % number, key=b"key-%d" % (number % 7), headers=(("source", b"example"),))
+            # Waits while buffer.memory is full: a program that is faster than its cluster slows down.
+            await producer.enqueue(topic, b"%d" % number, key=b"key-%d" % (number % 7), headers={"source": b"example"})
         await producer.flush()  # raises what went wrong with any of them
 
 

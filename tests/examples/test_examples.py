@@ -85,7 +85,7 @@ def read(bootstrap_server: str, topic: str, count: int) -> list[bytes]:
 def test_every_example_is_documented_and_tested() -> None:
     here = Path(__file__).read_text()
     readme = (EXAMPLES / "README.md").read_text()
-    for path in EXAMPLES.glob("*.py"):
+    for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb")):
         assert f"({path.name})" in readme
         assert f'"{path.name}"' in here
 
@@ -98,6 +98,46 @@ def test_produce_consume(bootstrap_server: str) -> None:
 def test_produce_consume_async(bootstrap_server: str) -> None:
     out = run("produce_consume_async.py", "--bootstrap-server", bootstrap_server, "--topic", "async")
     assert "read 1000 records, their sum is 499500" in out
+
+
+def test_threads(bootstrap_server: str) -> None:
+    out = run("threads.py", "--bootstrap-server", bootstrap_server)
+    assert out.count(": the last offset is ") == 4
+    assert [line for line in out.splitlines() if line.startswith("read")] == [
+        f"read 250 records of writer {writer}" for writer in range(4)
+    ]
+
+
+# As Jupyter runs them: one after the other, in one event loop and one set of names.
+NOTEBOOK: Final = """
+import ast, asyncio, inspect, json, pathlib, sys
+
+async def run(cells):
+    names = {"__name__": "__main__"}
+    for number, cell in enumerate(cells):
+        done = eval(compile(cell, f"cell {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        if inspect.isawaitable(done):
+            await done
+
+cells = json.loads(pathlib.Path(sys.argv[1]).read_text())["cells"]
+asyncio.run(run(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]))
+"""
+
+
+def test_notebook(bootstrap_server: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", NOTEBOOK, str(EXAMPLES / "notebook.ipynb")],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**os.environ, "STREAMLOG_BOOTSTRAP_SERVERS": bootstrap_server},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    first, second, third = done.stdout.splitlines()
+    assert first == "the last offset is 99"
+    assert second == "{'n': 99, 'square': 9801}"
+    assert re.fullmatch(r"\d+ records, \d+ bytes of values", third)
 
 
 def test_group_worker(bootstrap_server: str) -> None:
