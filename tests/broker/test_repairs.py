@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamlog.errors import BrokerNotAvailableError, DamagedFileError, OffsetOutOfRangeError
-from streamlog.model import BrokerId, IsolationLevel, Offset, PartitionId, TopicId, TopicPartition
+from streamlog.model import BrokerId, IsolationLevel, LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.records import scan_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.files.inode import FileNode
+from streamlog.storage.files.checkpoints import EpochEntry
 from streamlog.storage.integrity.repair import FREE_BYTES_MIN
 from tests.broker.nodes import Cluster, play
 from tests.broker.three_nodes import three_nodes
@@ -167,6 +168,52 @@ def test_a_follower_that_copies_makes_the_leader_repair_itself() -> None:
         cluster.start(3)
         await cluster.settled()
         assert content_of(cluster, 1) == content_of(cluster, 3) == whole
+
+    play(story)
+
+
+def cast_doubt(cluster: Cluster, node_id: int) -> None:
+    """On the first batch: its epoch is not the table's, and the second batch cannot decide (seed 7375)."""
+    damage(cluster, node_id, "epoch", 0)
+    damage(cluster, node_id, "zeros", 1)
+
+
+def test_another_replica_decides_about_a_leader_epoch() -> None:
+    async def story(cluster: Cluster) -> None:
+        whole = await filled(cluster)
+        cast_doubt(cluster, 1)
+        assert b"".join((await read_all(cluster, 1)).values()) == whole
+        assert content_of(cluster, 1) == whole
+        assert not cluster.nodes[1].log().damaged_segments
+        assert [(f["begin"], f["source"]) for f in cluster.probed("damage_repaired")] == [(0, 2), (3, 2)]
+
+    play(story)
+
+
+def test_a_table_of_epochs_that_is_wrong_damages_no_batch() -> None:
+    """The other replica has the same bytes."""
+
+    async def story(cluster: Cluster) -> None:
+        whole = await filled(cluster)
+        log = cluster.nodes[1].log()
+        log.epochs._entries[:] = [EpochEntry(LeaderEpoch(5), Offset(0))]
+        log.segments.first.verified.forget()
+        assert b"".join((await read_all(cluster, 1)).values()) == whole
+        await cluster.until(lambda: not log.damaged_segments)
+        assert content_of(cluster, 1) == whole
+        assert "the log's table says 5" in str(cluster.probed("damage_found")[0]["reason"])
+
+    play(story)
+
+
+def test_records_whose_leader_epoch_is_in_doubt_are_served_where_no_replica_decides() -> None:
+    async def story(cluster: Cluster) -> None:
+        await filled(cluster)
+        cast_doubt(cluster, 1)
+        node = cluster.nodes[1]
+        assert node.replicas is not None
+        node.replicas.repairs._source = Unreachable()
+        assert "t-0 cannot be read at offset 3" in str(await error_of(cluster, 1))
 
     play(story)
 

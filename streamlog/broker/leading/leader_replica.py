@@ -199,20 +199,19 @@ class LeaderReplica:
             try:
                 data = await self.log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
             except DamagedFileError:
-                if self._repairs is None or not await self._is_repaired(self._repairs):
+                if self._repairs is None:
                     raise
+                await self._wait_for_repair(self._repairs)
                 data = await self.log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
             self.check()
         return data
 
-    async def _is_repaired(self, repairs: Repairs) -> bool:
-        """Wait for the repair. BrokerNotAvailableError where it takes too long."""
-        if await repairs.wait(self.log):
-            return True
+    async def _wait_for_repair(self, repairs: Repairs) -> None:
+        """Until it has succeeded or failed. BrokerNotAvailableError where it takes too long."""
+        repaired = await repairs.wait(self.log)
         self.check()
-        if repairs.is_under_way(self.log):
+        if not repaired and repairs.is_under_way(self.log):
             raise being_repaired(self.log)
-        return False
 
     def out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         return self.log.out_of_range(offset)

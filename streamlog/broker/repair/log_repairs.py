@@ -9,7 +9,8 @@
 
 Only committed batches are fetched, from replicas in the ISR, the leader first. They are checked twice: by the node that
 sends them (its log verifies what it reads), and here, against the log's own leader epochs. A node repairs one log at a
-time. Readers that meet the damage meanwhile wait (`wait`).
+time. Readers that meet the damage meanwhile wait (`wait`). A batch of which only the leader epoch is in doubt is served
+once an attempt has failed: its records are intact.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ class Repairs:
         except StorageError:
             pass  # its directory has failed, or it is being removed: its owner knows
         finally:
+            work.log.serves_doubtful = False
             del self._works[work.log]
             work.ended.set()
 
@@ -161,6 +163,7 @@ class Repairs:
         work.attempts += 1
         if not left:
             return
+        work.log.serves_doubtful = True
         if not work.left:
             work.left = True
             work.ended.set()

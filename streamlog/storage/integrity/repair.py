@@ -5,6 +5,9 @@
 
 More may be missing than one segment can contain (a whole file was lost): further segments follow the first then. The
 index of aborted transactions gets the entries of the old one, and those found in the batches.
+
+What is only in doubt is fetched, too: either the other replica has the leader epoch of the log's table, and its batch
+is taken, or it has the same bytes, and the table is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from streamlog.storage.log.log import Log
 from streamlog.storage.producers.markers import marker_in
 from streamlog.storage.producers.producer_states import ProducerStates
 from streamlog.storage.producers.transaction_replay import producers_before
-from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches, check_batches, epoch_in
+from streamlog.storage.segments.batch_checks import NO_EPOCHS, BatchContext, IntactBatches, check_batches, epoch_in
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
 from streamlog.storage.segments.verified import VerifiedRange
@@ -105,7 +108,10 @@ class _Repair:
             position += taken
 
     async def _fill(self, part: SegmentDamage) -> None:
-        expected = part.begin_offset
+        expected, at, own = part.begin_offset, 0, b""
+        if part.in_doubt:
+            own = await self._segment.file.read(part.end_position - part.position, part.position)
+        table = self._log.epochs.entries
         async for data in self._fetch(part.begin_offset, part.end_offset):
             context = BatchContext(
                 path="the fetched batches",
@@ -113,18 +119,20 @@ class _Repair:
                 stop=len(data),
                 expected=expected,
                 bound=part.end_offset,
-                epochs=self._log.epochs.entries,
+                epochs=NO_EPOCHS if part.in_doubt else table,
             )
             intact = check_batches(data, context)
-            for _, header in intact.batches:
-                if header.leader_epoch != epoch_in(context.epochs, header.last_offset):
+            for position, header in intact.batches:
+                by_table, stop = epoch_in(table, header.last_offset), position + header.size_bytes
+                if header.leader_epoch != by_table and data[position:stop] != own[at + position : at + stop]:
                     raise CorruptMessageError(
                         f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, but has"
-                        f" {epoch_in(context.epochs, header.last_offset)} here"
+                        f" {by_table} here"
                     )
                 if header.base_offset > expected and not self._log.has_gaps:
                     raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was expected")
                 expected = header.next_offset
+            at += len(data)
             self._add(data, intact)
         if expected < part.end_offset and not self._log.has_gaps:
             raise CorruptMessageError(f"nothing was fetched from {expected} on, up to {part.end_offset}")

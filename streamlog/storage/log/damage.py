@@ -24,10 +24,10 @@ from streamlog.storage.segments.segment import Segment
 
 
 def damage_at(log: LogState, segment: Segment, offset: Offset) -> SegmentDamage | None:
-    """The first damage of `segment` that is not below `offset`."""
+    """The first damage of `segment` that is not below `offset` and is not served."""
     found = log.damaged_segments.get(segment)
     for damaged in () if found is None else found.damages:
-        if damaged.end_offset > offset:
+        if damaged.end_offset > offset and not (damaged.in_doubt and log.serves_doubtful):
             return damaged
     return None
 

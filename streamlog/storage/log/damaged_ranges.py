@@ -17,6 +17,7 @@ class SegmentDamage(Struct, frozen=True, kw_only=True):
     begin_offset: Offset
     end_offset: Offset
     reason: str
+    in_doubt: bool = False  # intact but for the leader epoch: it, or the log's table, is wrong (batch_checks)
 
     def __str__(self) -> str:
         return f"{self.path}: position {self.position}: {self.reason} (offsets {self.begin_offset}..{self.end_offset})"
@@ -27,3 +28,10 @@ class ExaminationResult(Struct, frozen=True, kw_only=True):
     intact: tuple[VerifiedRange, ...]  # everything else
     index_fault: str  # "": the indexes agree with the log
     read_bytes: int
+
+    def readable(self, *, doubtful: bool) -> list[VerifiedRange]:
+        """In order of their positions; `doubtful`: those in doubt, too."""
+        if not doubtful:
+            return list(self.intact)
+        doubts = [VerifiedRange(one.position, one.end_position, one.end_offset) for one in self.damages if one.in_doubt]
+        return sorted([*self.intact, *doubts])

@@ -4,6 +4,7 @@ scrubber, and by `partition repair --dry-run`.
     batch by batch (`segments.batch_checks`) --corrupt--> the next intact batch: where the corrupt one ends by its
                                                           length, or at a later index entry, or none in this segment
     all batches intact, an index entry wrong -----------> the indexes are rebuilt: they have no checksum
+    a leader epoch that only the log's table contradicts> in doubt: another replica shows which of the two is wrong
 
 Missing offsets are damage too in a log that has never been compacted: before a batch, or at the end of a segment (the
 file was truncated, or the next one is missing).
@@ -15,6 +16,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import NO_LEADER_EPOCH, Offset
 from streamlog.records import BatchHeader, read_header
@@ -22,7 +25,13 @@ from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage.files import names
 from streamlog.storage.log.damaged_ranges import ExaminationResult, SegmentDamage
 from streamlog.storage.log.state import LogState
-from streamlog.storage.segments.batch_checks import BatchContext, IntactBatches, intact_prefix
+from streamlog.storage.segments.batch_checks import (
+    BatchContext,
+    IntactBatches,
+    epoch_doubt,
+    epoch_in,
+    intact_prefix,
+)
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.verified import VerifiedRange
 
@@ -106,7 +115,8 @@ class _Examination:
         )
 
     def _take(self, intact: IntactBatches, expected: Offset) -> None:
-        """Intact by themselves; offsets may be missing between them."""
+        """Intact by themselves; offsets may be missing between them, leader epochs in doubt."""
+        epochs = self._log.epochs.entries
         begin = intact.batches[0][0]
         for place, header in intact.batches:
             if header.base_offset > expected and not self._log.has_gaps:
@@ -115,6 +125,11 @@ class _Examination:
                 self._add(place, place, missing, header.base_offset, f"no batch at offset {missing}")
                 begin = place
             self._follow(place, header)
+            doubt = epoch_doubt(header, epoch_in(epochs, header.last_offset))
+            if doubt:
+                self._add_intact(begin, place, expected)
+                begin = place + header.size_bytes
+                self._add(place, begin, header.base_offset, header.next_offset, doubt, in_doubt=True)
             expected = header.next_offset
         self._add_intact(begin, intact.end, expected)
 
@@ -177,19 +192,26 @@ class _Examination:
         intact, fault, _ = await self._segment.file.read_with(wanted, position, partial(_checked, context))
         return None if fault is not None or not intact.batches else intact.batches[0][1].base_offset
 
-    def _add(self, position: int, end_position: int, begin: Offset, end: Offset, reason: str) -> None:
-        if begin < end:
-            path = self._segment.path(names.LOG)
-            self._damages.append(
-                SegmentDamage(
-                    path=path,
-                    position=position,
-                    end_position=end_position,
-                    begin_offset=begin,
-                    end_offset=end,
-                    reason=reason,
-                )
+    def _add(
+        self, position: int, end_position: int, begin: Offset, end: Offset, reason: str, *, in_doubt: bool = False
+    ) -> None:
+        if begin >= end:
+            return
+        last = self._damages[-1] if in_doubt and self._damages else None
+        if last is not None and last.in_doubt and last.end_position == position > end_position - CHUNK_BYTES:
+            self._damages[-1] = replace(last, end_position=end_position, end_offset=end)  # neighbours, up to a limit
+            return
+        self._damages.append(
+            SegmentDamage(
+                path=self._segment.path(names.LOG),
+                position=position,
+                end_position=end_position,
+                begin_offset=begin,
+                end_offset=end,
+                reason=reason,
+                in_doubt=in_doubt,
             )
+        )
 
     def _check_indexes(self) -> None:
         if self._index_fault:

@@ -13,6 +13,7 @@ and the batches before and after it are served.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -29,7 +30,6 @@ from streamlog.records.decode import decode_batch
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.files import names
 from streamlog.storage.log.damage import check_transaction_index, damage_at, examine_segment, unreadable
-from streamlog.storage.log.damaged_ranges import ExaminationResult
 from streamlog.storage.log.state import LogState
 from streamlog.storage.segments.batch_checks import BatchContext, check_batches
 from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
@@ -120,7 +120,8 @@ async def read(log: LogState, offset: Offset, size_max: int, end_offset: Offset 
         try:
             found = log.damaged_segments.get(segment)
             if found is not None:
-                data = await _read_beside_damage(segment, found, offset, bound, size_max, at_least_one)
+                ranges = found.readable(doubtful=log.serves_doubtful)
+                data = await _read_beside_damage(segment, ranges, offset, bound, size_max, at_least_one)
             else:
                 data = await _read_checked(log, segment, segment_end, offset, bound, size_max, at_least_one)
         except (CorruptMessageError, DamagedFileError) as error:
@@ -172,6 +173,7 @@ async def _read_checked(
         first_last_offset=last_offset,
         bound=segment_end,
         epochs=epochs,
+        strict_epochs=True,
     )
     size = min(stop + HEADER_SIZE, segment.size_bytes) - anchor
     data, next_offset = await segment.file.read_with(size, anchor, partial(_checked, context, start, offset))
@@ -181,12 +183,17 @@ async def _read_checked(
 
 
 async def _read_beside_damage(
-    segment: Segment, found: ExaminationResult, offset: Offset, bound: Offset | None, size_max: int, at_least_one: bool
+    segment: Segment,
+    ranges: Sequence[VerifiedRange],
+    offset: Offset,
+    bound: Offset | None,
+    size_max: int,
+    at_least_one: bool,
 ) -> bytes | None:
-    """As `_read_checked`, in a segment whose intact ranges are known: a search never leads through a corrupt one."""
-    last = found.intact[-1] if found.intact else VerifiedRange(0, 0, segment.base_offset)
+    """As `_read_checked`, in a segment whose readable ranges are known: a search never leads through a corrupt one."""
+    last = ranges[-1] if ranges else VerifiedRange(0, 0, segment.base_offset)
     appended = VerifiedRange(last.end, segment.size_bytes, Offset(offset + 1))  # since the examination
-    run = next((one for one in found.intact if one.next_offset > offset), appended)
+    run = next((one for one in ranges if one.next_offset > offset), appended)
     entry = segment.offset_index.lookup(offset).position
     begin = entry if run.begin <= entry < run.end else run.begin
     start = await run_async(segment.file, segment.seek_from(begin, offset))

@@ -6,7 +6,8 @@ wrong length makes the CRC fail; the others are checked against the neighbours o
     base offset   not below the end of the previous batch, and its own end not above the next batch (the next segment,
                   the log's end). After a gap left by compaction, the next batch shows whether it has moved
     leader epoch  neither below the previous batch nor above the next; where the log's epoch table has a batch and its
-                  neighbour in one epoch, both must carry it
+                  neighbour in one epoch, both must carry it. Where the table alone contradicts it, one of the two is
+                  damaged; which one, another replica shows: a fault if `strict_epochs`, else left to the caller
     magic         2
 
 Pure: takes bytes and a `BatchContext`, returns the position of the first corrupt batch. Runs in the threads that read.
@@ -41,6 +42,7 @@ class BatchContext(Struct, frozen=True, kw_only=True):
     bound: Offset  # no batch ends above it: the next segment's base offset, the log's end
     epochs: Sequence[EpochEntry] = NO_EPOCHS  # the log's table
     previous_epoch: LeaderEpoch = NO_LEADER_EPOCH  # of the previous batch
+    strict_epochs: bool = False  # a leader epoch that is not the table's is a fault by itself
 
 
 class IntactBatches(NamedTuple):
@@ -146,7 +148,14 @@ def _epoch_fault(
             return f"leader epoch {header.leader_epoch}, but the log's table and the next batch say {by_table}"
     elif epoch != NO_LEADER_EPOCH and epoch == by_table:
         return f"leader epoch {header.leader_epoch}, but the log's table and the batch before say {by_table}"
-    return ""
+    return epoch_doubt(header, by_table) if context.strict_epochs else ""
+
+
+def epoch_doubt(header: BatchHeader, by_table: LeaderEpoch) -> str:
+    """What is wrong, in the batch or in the table; "": nothing. The table may begin behind the batch."""
+    if by_table in (NO_LEADER_EPOCH, header.leader_epoch):
+        return ""
+    return f"leader epoch {header.leader_epoch}, but the log's table says {by_table}"
 
 
 def epoch_in(epochs: Sequence[EpochEntry], offset: Offset) -> LeaderEpoch:

@@ -8,10 +8,9 @@ batch is checked more easily than what comes after it.
 A running node serves what it has checked since it started from the page cache, where a disk changes nothing. So the
 segment is one of which the node has checked nothing, as after a restart.
 
-Three kinds of damage leave no trace and are not made (docs/decisions/2026-11-23-damage-on-the-disk.md): another epoch
-in a batch that is alone in its segment, since table and header are one against one; a higher epoch in the last batch,
-as a new leader's would be; and in logs of compacted topics, which are left alone, a base offset that moves in a gap of
-the compaction.
+Two kinds of damage leave no trace and are not made (docs/decisions/2026-11-23-damage-on-the-disk.md): while a node is
+down, a higher epoch in the last batch, as a new leader's would be; and in logs of compacted topics, which are left
+alone, a base offset that moves in a gap of the compaction.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def harm_to_files(rng: random.Random, disk: SimDisk, bearable: Callable[[TopicPa
     else:
         path = rng.choice(sorted(files))
         number = rng.randrange(len(_places(files[path])))
-    return _harm(rng, _partition_of(path), path, files[path], number)
+    return _harm(rng, _partition_of(path), path, files[path], number, is_scanned=True)
 
 
 def harm_to_logs(rng: random.Random, logs: Sequence[Log], bearable: Callable[[TopicPartition], bool]) -> Harm | None:
@@ -78,7 +77,7 @@ def harm_to_logs(rng: random.Random, logs: Sequence[Log], bearable: Callable[[To
     if not places:
         return None
     segment.verified.forget()
-    return _harm(rng, log.partition, segment.path(names.LOG), content, rng.randrange(len(places)))
+    return _harm(rng, log.partition, segment.path(names.LOG), content, rng.randrange(len(places)), is_scanned=False)
 
 
 def _log_files(disk: SimDisk, bearable: Callable[[TopicPartition], bool]) -> Iterator[tuple[str, bytes]]:
@@ -111,13 +110,15 @@ def _places(content: bytes) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def _harm(rng: random.Random, partition: TopicPartition, path: str, content: bytes, number: int) -> Harm:
-    """To batch `number` of a file."""
+def _harm(
+    rng: random.Random, partition: TopicPartition, path: str, content: bytes, number: int, *, is_scanned: bool
+) -> Harm:
+    """To batch `number` of a file. `is_scanned`: the next start rebuilds the table of epochs from what it reads."""
     places = _places(content)
     begin, header = places[number]
     field = rng.choice(("base offset", "base offset", "length", "epoch", "epoch", "magic", "crc", "records", "zeros"))
-    is_last = number in (-1, len(places) - 1)
-    if field == "epoch" and (len(places) == 1 or (is_last and header.leader_epoch == 0)):
+    is_last = is_scanned and number in (-1, len(places) - 1)
+    if field == "epoch" and is_last and header.leader_epoch == 0:
         field = "crc"
     match field:
         case "base offset":

@@ -143,6 +143,25 @@ def test_an_epoch_at_the_border_of_two(rig: Rig) -> None:
     assert missing == [(25, 26)]
 
 
+@pytest.mark.parametrize("epoch", [0, 2, 9])
+def test_an_epoch_of_a_batch_that_is_alone_in_its_segment(epoch: int) -> None:
+    """No neighbour shows whether the batch or the table is wrong: it is reported, and its records can be served."""
+    rig = Rig(Machine(1), LogConfig(segment_bytes=150, segment_index_bytes=1024))
+    for i in range(8):
+        rig.append(b"%d" % i * 40, epoch=i // 3)
+    rig.sync()
+    rig.stop()
+    rig.machine.disk.damage(f"{DIRECTORY}/topic-0/{4:020}.log", 12, struct.pack(">i", epoch))
+    rig.start()
+    with pytest.raises(DamagedFileError, match=f"leader epoch {epoch}, but the log's table says 1"):
+        rig.read(4)
+    (found,) = rig.log.damaged_segments.values()
+    assert [(one.begin_offset, one.end_offset, one.in_doubt) for one in found.damages] == [(4, 5, True)]
+    rig.log.serves_doubtful = True
+    assert rig.values() == [(i, b"%d" % i * 40) for i in range(8)]
+    rig.machine.close()
+
+
 @pytest.mark.parametrize("keep", [0, 1, 60, 300, 1000])
 def test_a_closed_segment_that_was_cut(rig: Rig, keep: int) -> None:
     file = rig.machine.disk.find(SEGMENT)
