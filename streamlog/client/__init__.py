@@ -14,6 +14,8 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
     groups          membership, rebalances, committed offsets
     transactions    begin, commit, abort
     admin           topics, configs, nodes, groups, transactions
+    serialization   keys and values of other types than bytes
+    schemas         by the schemas of a registry (`streamlog[schema]`)
     connection      channels, metadata, coordinators, backoff; the thread of the synchronous clients
     settings        a client's settings, from arguments and mappings
 

@@ -21,7 +21,9 @@ import sys
 from streamlog.client import Consumer
 
 servers, topic = sys.argv[1:]
-consumer = Consumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest")
+consumer = Consumer(
+    bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest", auto_commit_interval_ms=600_000
+)
 consumer.subscribe([topic]{listener})
 for _ in range(2):
     assert len(consumer.poll(4, timeout_s=60)) == 4
@@ -34,7 +36,9 @@ from streamlog.client import AsyncConsumer
 servers, topic = sys.argv[1:]
 
 async def main():
-    consumer = AsyncConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest")
+    consumer = AsyncConsumer(
+        bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest", auto_commit_interval_ms=600_000
+    )
     await consumer.start()
     consumer.subscribe([topic])
     async for record in consumer:
