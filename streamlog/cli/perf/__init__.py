@@ -1,0 +1,1 @@
+"""`streamlogctl perf`: `commands`; `writing` measures writes, `latencies` holds what was measured."""

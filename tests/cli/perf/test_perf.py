@@ -1,0 +1,90 @@
+"""`streamlogctl perf` on a real cluster: what is written and read is counted, whatever the times are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamlog.cli.main import main
+from streamlog.pytest_plugin.cluster import InProcessCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    with InProcessCluster(tmp_path_factory.mktemp("streamlog")) as cluster:
+        cluster.create_topic("perf", partitions=2)
+        yield cluster
+
+
+def perf(cluster: InProcessCluster, *arguments: str) -> Result:
+    environment = {"STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    return CliRunner().invoke(main, ["perf", *arguments], env=environment)
+
+
+def facts(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_writing_and_reading(cluster: InProcessCluster) -> None:
+    wrote = facts(
+        perf(
+            cluster,
+            "produce",
+            "perf",
+            "--num-records",
+            "3000",
+            "--record-size",
+            "50",
+            "--warmup-records",
+            "200",
+            "--producer-props",
+            "linger.ms=1",
+            "-o",
+            "json",
+        )
+    )
+    assert (wrote["records"], wrote["errors"]) == (2_800, 0)
+    assert (
+        0 < wrote["p50_latency_ms"] <= wrote["p99_latency_ms"] <= wrote["p99.9_latency_ms"] <= wrote["max_latency_ms"]
+    )
+    assert wrote["records_per_sec"] > 0
+    read = facts(perf(cluster, "consume", "perf", "--messages", "3000", "-o", "json"))
+    assert read["records"] >= 3_000
+    assert read["mb"] == pytest.approx(3_000 * 50 / (1 << 20), abs=0.01)
+
+
+def test_round_trips(cluster: InProcessCluster) -> None:
+    found = facts(perf(cluster, "e2e", "perf", "--num-records", "20", "-o", "json"))
+    assert found["records"] == 20
+    assert found["p50_latency_ms"] > 0
+
+
+def test_lines_of_a_file_at_a_rate(cluster: InProcessCluster, tmp_path: Path) -> None:
+    cluster.create_topic("perf-lines")
+    file = tmp_path / "lines"
+    file.write_text("one\ntwo\n")
+    done = perf(
+        cluster, "produce", "perf-lines", "--num-records", "3", "--payload-file", str(file), "--throughput", "1000"
+    )
+    assert done.exit_code == 0, done.output
+    assert "records\t3" in done.stdout.splitlines()
+    environment = {"STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    printed = CliRunner().invoke(main, ["offsets", "perf-lines"], env=environment)
+    assert printed.stdout.splitlines()[1:] == ["perf-lines\t0\t3"]
+
+
+def test_what_is_refused(cluster: InProcessCluster) -> None:
+    assert perf(cluster, "produce", "perf", "--num-records", "3").exit_code == 2
+    missing = perf(cluster, "produce", "missing", "--num-records", "3", "--record-size", "9")
+    assert missing.exit_code == 1
+    assert "'missing'" in missing.stderr
+    fewer = perf(cluster, "consume", "perf", "--messages", "10000000", "--timeout", "500")
+    assert fewer.exit_code == 1
+    assert "of 10000000 records arrived; then none for 500 ms." in fewer.stderr
