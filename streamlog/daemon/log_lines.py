@@ -108,6 +108,10 @@ VALUE_LENGTH_MAX: Final = 500
 
 DEBUG_EVENTS: Final = {"request_served": REQUESTS}
 """Their loggers: these are too many to be logged without being asked for."""
+DETAILS: Final = frozenset({"client", "coordinator_loaded", "following", "leading"})
+"""Notices for each partition and each client: four lines of five, and metrics and `topic describe` show the same. At
+DEBUG, in the logger of the module that reports them.
+"""
 _OWN: Final = "streamlog.daemon"
 
 
@@ -133,7 +137,8 @@ class LogLines:
 
     def event(self, event: str, fields: Mapping[str, object], *, module: str = _OWN) -> None:
         """`module`: of the code that reports it."""
-        level = LogLevel.WARN if event in WARNINGS else LogLevel.DEBUG if event in DEBUG_EVENTS else LogLevel.INFO
+        notice = LogLevel.DEBUG if event in DEBUG_EVENTS or event in DETAILS else LogLevel.INFO
+        level = LogLevel.WARN if event in WARNINGS else notice
         logger = DEBUG_EVENTS.get(event) or resolved(module)
         if level >= self._levels.level(logger):
             self._put(level.name, _message(event, fields), logger, event, fields)

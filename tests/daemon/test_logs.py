@@ -51,7 +51,9 @@ class TestJson:
     @pytest.mark.parametrize("as_json", [True, False])
     def test_control_characters_are_escaped_in_each_format(self, as_json: bool) -> None:
         out = io.StringIO()
-        lines = LogLines(1, out, as_json=as_json)
+        levels = LogLevels()
+        levels.alter({"root": LogLevel.DEBUG})
+        lines = LogLines(1, out, as_json=as_json, levels=levels)
         lines.event("client", {"peer": HOSTILE, "version": HOSTILE})
         lines.event("registered", {"epoch": HOSTILE})
         lines.write("WARN", HOSTILE, logger=f"x{HOSTILE}")

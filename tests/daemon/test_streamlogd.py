@@ -30,6 +30,7 @@ from streamlog.daemon.main import (
     load,
     main,
 )
+from streamlog.ports.log_levels import LogLevel, LogLevels
 from streamlog.release import RELEASE
 
 
@@ -121,17 +122,35 @@ def test_lines_are_sentences_of_a_bounded_length(tmp_path: Path) -> None:
         lines = LogLines(3, out)
         lines("registered", broker=3, epoch=17)
         lines("fenced", broker=3, epoch=17)
-        lines("leading", partition="t-0", leader_epoch=4)
+        lines("follower_connected", follower=4)
         lines("heartbeat_unanswered", reason="x\n" * VALUE_LENGTH_MAX)
         out.seek(0)
         written = [line.rstrip("\n")[24:] for line in out]
     assert written[:3] == [
         "INFO  node 3: registered with broker epoch 17",
         "WARN  node 3: is fenced, epoch 17",
-        "INFO  node 3: leading partition=t-0 leader_epoch=4",
+        "INFO  node 3: follower connected follower=4",
     ]
     assert len(written) == 4
     assert len(written[3]) < VALUE_LENGTH_MAX + 60
+
+
+def test_notices_of_each_partition_and_client_are_logged_at_debug() -> None:
+    out, levels = io.StringIO(), LogLevels()
+    lines = LogLines(3, out, levels=levels)
+
+    def notices() -> None:
+        lines.event("leading", {"partition": "t-0"}, module="streamlog.broker.table.replica")
+        lines.event("following", {"partition": "t-1"}, module="streamlog.broker.table.replica")
+        lines.event("coordinator_loaded", {"partition": "t-2"}, module="streamlog.coordinator.shard_log")
+        lines.event("client", {"peer": "p", "version": "1"}, module="streamlog.services.admin.cluster")
+
+    notices()
+    assert out.getvalue() == ""
+    levels.alter({"streamlog.broker": LogLevel.DEBUG})
+    notices()
+    written = [line[24:] for line in out.getvalue().splitlines()]
+    assert written == ["DEBUG node 3: leading partition=t-0", "DEBUG node 3: following partition=t-1"]
 
 
 # Real processes.
@@ -305,7 +324,9 @@ class TestSettingsThatAreNoFileOfSettings:
 class TestLinesOfTheLog:
     def test_nobody_forges_one(self) -> None:
         out = io.StringIO()
-        lines = LogLines(1, out)
+        levels = LogLevels()
+        levels.alter({"root": LogLevel.DEBUG})
+        lines = LogLines(1, out, levels=levels)
         forged = "1.0\n2026-11-23 08:00:00.000 ERROR node 1: FORGED LINE\x1b[2J"
         lines("client", peer="ipv4:127.0.0.1", version=forged)
         lines("registered", epoch=forged)
