@@ -212,7 +212,9 @@ def test_clients_that_do_not_read(real: RealCluster) -> None:
 
 @fires("StreamlogConnectionsRefused")
 def test_a_flood_of_connections(real: RealCluster) -> None:
-    """From an address of its own: the other nodes and clients share 127.0.0.1."""
+    """From an address of its own: the other nodes and clients share 127.0.0.1. Each sends a byte:
+    the kernel keeps those that are silent.
+    """
     host, port = real.node(SHIMMED).address.split(":")
     sockets: list[socket.socket] = []
     try:
@@ -220,6 +222,7 @@ def test_a_flood_of_connections(real: RealCluster) -> None:
         def connect() -> None:
             for _ in range(CONNECTIONS):
                 sockets.append(socket.create_connection((host, int(port)), 10, ("127.0.0.9", 0)))
+                sockets[-1].sendall(b"P")
 
         connect()
         real.prometheus.wait_for_alerts("StreamlogConnectionsRefused", meanwhile=connect)

@@ -78,7 +78,7 @@ def connected(address: str, count: int) -> Iterator[list[socket.socket]]:
 
 async def test_a_server_closes_what_is_too_many_and_serves_the_others() -> None:
     limits = ConnectionLimits(total=6, per_address=6)
-    network = GrpcNetwork(on_crash=fail)
+    network = GrpcNetwork(on_crash=fail, settings=GrpcSettings(defers_silent=False))
     server = await network.listen("127.0.0.1:0", unary={METHOD: echo}, streaming={})
     port = int(server.address.rpartition(":")[2])
     channel = network.connect(server.address)
@@ -108,7 +108,7 @@ async def test_a_server_closes_what_is_too_many_and_serves_the_others() -> None:
 
 
 async def test_a_connection_that_says_nothing_is_closed() -> None:
-    network = GrpcNetwork(on_crash=fail, settings=GrpcSettings(handshake_s=0.3))
+    network = GrpcNetwork(on_crash=fail, settings=GrpcSettings(handshake_s=0.3, defers_silent=False))
     server = await network.listen("127.0.0.1:0", unary={METHOD: echo}, streaming={})
     with connected(server.address, 1) as [one]:
         one.setblocking(False)
@@ -137,7 +137,7 @@ async def test_descriptors_are_listed_rarely_while_no_limit_can_be_exceeded(
         return 0
 
     monkeypatch.setattr(connections_module, "INTERVAL_S", 0.001)
-    monkeypatch.setattr(connections_module, "_descriptor_count", look)
+    monkeypatch.setattr(connections_module, "descriptor_count", look)
     watch = ConnectionWatch(1, ConnectionLimits(total=20, per_address=6), steps.append)
     monkeypatch.setattr(watch, "scan", scan)
     running = asyncio.ensure_future(watch.run())

@@ -6,6 +6,8 @@ channel       the calling side
 stream        the two ends of a streaming call
 settings      options of gRPC on both sides, the table of status codes
 connections   limits on the connections that a server accepts
+deferred_accept   silent connections stay in the kernel
+descriptors   this process's sockets, found by their port
 credentials   TLS, following its files
 handshakes    why a connection could not be made, in words
 late_events   silences tracebacks of events that arrive after their loop was closed

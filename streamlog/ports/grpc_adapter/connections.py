@@ -14,8 +14,6 @@ those that do not finish the handshake in time (`grpc.server_handshake_timeout_m
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 import socket
 import struct
 from collections import defaultdict
@@ -24,6 +22,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.ports.grpc_adapter.descriptors import descriptor_count, sockets_of
+
 INTERVAL_S: Final = 1.0
 SKIPPED_MAX: Final = 4
 """Looks in a row that only compare the number of descriptors with the limits, while it is below them. Listing all was a
@@ -31,7 +31,6 @@ tenth of an idle node's CPU. What the metrics count is up to five seconds old th
 """
 REPORT_S: Final = 60.0
 """Between two reports while connections are being closed."""
-_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 # struct tcp_info of <linux/tcp.h>: tcpi_bytes_received, since Linux 4.1.
 _BYTES_RECEIVED: Final = struct.Struct("=Q")
 _BYTES_RECEIVED_AT: Final = 128
@@ -111,7 +110,7 @@ class ConnectionWatch:
 
     def _is_within_limits(self) -> bool:
         """Whether the process has so few descriptors that no limit can be exceeded."""
-        return 0 < _descriptor_count() <= min(self.limits.total, self.limits.per_address)
+        return 0 < descriptor_count() <= min(self.limits.total, self.limits.per_address)
 
     def scan(self) -> int:
         """Closes the surplus; it ends, and is counted as ended, by the next scan. Returns how many were closed."""
@@ -134,20 +133,13 @@ class ConnectionWatch:
 
 def connections_of(port: int) -> Iterator[ServerConnection]:
     """Connected sockets of this process with this local port."""
-    for descriptor in _descriptors():
+    for one in sockets_of(port):
         try:
-            made = socket.socket(fileno=descriptor)
-        except OSError:  # not a socket, or closed meanwhile
-            continue
-        try:
-            if made.family in _FAMILIES and made.type == socket.SOCK_STREAM and made.getsockname()[1] == port:
-                peer = made.getpeername()
-                info = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                yield ServerConnection(descriptor, peer[0], peer[1], is_silent=_received(info) == 0)
+            peer = one.getpeername()
+            info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         except OSError:  # a listening or disconnected socket
-            pass
-        finally:
-            made.detach()
+            continue
+        yield ServerConnection(one.fileno(), peer[0], peer[1], is_silent=_received(info) == 0)
 
 
 def _received(info: bytes) -> int:
@@ -155,21 +147,6 @@ def _received(info: bytes) -> int:
         return 1  # unknown on an old kernel
     received: int = _BYTES_RECEIVED.unpack_from(info, _BYTES_RECEIVED_AT)[0]
     return received
-
-
-def _descriptors() -> Iterable[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:  # no descriptor is free to list them
-        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
-def _descriptor_count() -> int:
-    """How many are open; 0: unknown, as before Linux 6.2."""
-    try:
-        return os.stat("/proc/self/fd").st_size
-    except OSError:
-        return 0
 
 
 def _shut_down(one: ServerConnection, port: int) -> bool:

@@ -16,6 +16,7 @@ import grpc.aio
 
 from streamlog.errors import Status, StreamlogError, clear_tracebacks
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
+from streamlog.ports.grpc_adapter.deferred_accept import defer_accept
 from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, TO_GRPC, GrpcSettings
 from streamlog.ports.grpc_adapter.stream import Context, ServerStream
 from streamlog.ports.network import ANY_METHOD, CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
@@ -51,6 +52,8 @@ class GrpcServer:
         except RuntimeError as error:
             raise _bind_error(address) from error
         self.address = f"{address.rpartition(':')[0]}:{port}"
+        if settings.defers_silent:
+            defer_accept(port)
         limits = settings.connections
         self.connections = None if limits is None else ConnectionWatch(port, limits, report)
         self._watching: asyncio.Task[None] | None = None

@@ -48,6 +48,7 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
     server_idle_s: float = 600.0
     idle_s: float = 600.0
     handshake_s: float = 10.0  # of the accepting side: TLS, and HTTP/2's first settings
+    defers_silent: bool = True  # connections that have not sent a byte stay in the kernel (`deferred_accept`)
     connections: ConnectionLimits | None = None  # of the accepting side; None: no limit
 
     def server(self) -> list[tuple[str, int]]:
