@@ -103,6 +103,8 @@ def _count(report: Report, simulation: Simulation) -> None:
     for row in simulation.history.select(PRODUCE):
         stats[f"sends {row.outcome.value}"] += 1
     stats["polled"] = sum(1 for _ in simulation.history.select("poll", Outcome.OK))
+    if simulation.crew.voter_changer is not None:
+        stats["voters changed"] = simulation.crew.voter_changer.changes
     stats["stopped by their disk"] = len(simulation.nemesis.stops)
     stats["callbacks"] = simulation.loop.steps
     stats["frames"] = simulation.world.fabric.frames

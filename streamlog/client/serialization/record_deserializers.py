@@ -129,7 +129,7 @@ class Decoding:
             try:
                 return self.run()
             except Pending as pending:
-                await asyncio.to_thread(self.load, pending)
+                await asyncio.to_thread(self.load, pending)  # sim: only of clients; calls what the user gave
 
     def rest(self, *, whole: bool) -> Mapping[TopicPartition, Offset]:
         """The first record of each partition that is not returned. `whole`: none of them is."""

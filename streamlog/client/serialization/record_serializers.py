@@ -58,7 +58,7 @@ class RecordSerializers:
             try:
                 return self._encode(topic, key, value)
             except Pending as pending:
-                await asyncio.to_thread(pending.load)
+                await asyncio.to_thread(pending.load)  # sim: only of clients; calls what the user gave
         raise _endless(topic)
 
     # Many: all of them, or none.

@@ -19,7 +19,7 @@ from typing import Final
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ConfigChange, ConfigResource, Reassignment
-from streamlog.errors import StreamlogError
+from streamlog.errors import DuplicateVoterError, StreamlogError
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from tests.raft.simulation.history import Operation, violations
 
@@ -117,7 +117,6 @@ class VoterChanger:
             cluster = await self._admin.describe_cluster()
             self._voters = [voter.node_id for voter in cluster.voters if voter.node_id not in self._removed]
             await self._change()
-            self.changes += 1
         except StreamlogError:
             pass
 
@@ -131,6 +130,7 @@ class VoterChanger:
         match self._rng.choice(kinds):
             case "remove":
                 await self._admin.remove_voter(self._leaving())
+                self.changes += 1
             case "add":
                 await self._add(self._rng.choice(others))
             case "replace":
@@ -142,5 +142,9 @@ class VoterChanger:
         return node_id
 
     async def _add(self, node_id: BrokerId, replaced: BrokerId | None = None) -> None:
-        await self._admin.add_voter(node_id, replaced_node_id=replaced)
+        try:
+            await self._admin.add_voter(node_id, replaced_node_id=replaced)
+            self.changes += 1
+        except DuplicateVoterError:  # its removal was refused, and it has been a voter all the time
+            pass
         self._removed.discard(node_id)

@@ -46,4 +46,4 @@ def test_a_hostile_peer_changes_nothing() -> None:
 def test_voters_change_while_observers_follow(seed: int) -> None:
     report = simulate(seed, voters_plan(seed))
     assert report.violations == []
-    assert report.stats["quorum_voters"] > 20
+    assert report.stats["voters changed"] > 0

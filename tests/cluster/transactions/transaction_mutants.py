@@ -92,6 +92,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "epoch_not_bumped": Mutant(plant=epoch_not_bumped, seeds=10),
     "verification_skipped": Mutant(plant=verification_skipped, seeds=10),
     "retry_of_the_end_decided_anew": Mutant(plant=retry_of_the_end_decided_anew, seeds=10),
-    "grant_not_taken_back": Mutant(plant=grant_not_taken_back, seeds=10),
+    "grant_not_taken_back": Mutant(plant=grant_not_taken_back, seeds=20, first=54),
     "ahead_closed_by_who_took_over": Mutant(plant=ahead_closed_by_who_took_over, seeds=10),
 }

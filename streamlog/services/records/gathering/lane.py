@@ -153,7 +153,7 @@ class Lane:
         for one in writes:
             one.group = group
         self._in_flight += 1
-        group.task = self._loop.create_task(self._send(writes))
+        group.task = self._loop.create_task(self._send(writes))  # sim: `_on_sent` takes its exception
         group.task.add_done_callback(partial(self._on_sent, group))
         if self._waiting:
             self._flush_soon()
