@@ -121,9 +121,9 @@ def all_services(parts: NodeParts) -> list[Service]:
         authorizes=parts.authorizer.enabled,
     )
 
-    groups = GroupsService(parts.groups, parts.view, parts.internal_topics)
+    groups = GroupsService(parts.groups, parts.view, parts.link, parts.internal_topics)
     transactions = TransactionsService(
-        parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.internal_topics, peers
+        parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.link, parts.internal_topics, peers
     )
     records = _records(parts, batches, transactions, auto_create, queued, outgoing, verifier)
     coordination = CoordinationService(parts.transactions, parts.local_markers)

@@ -67,6 +67,11 @@ def servers(cluster: LocalCluster) -> str:
     return ",".join(node.address for node in cluster.nodes)
 
 
+def committed(admin: Admin, group: str, at: TopicPartition, offset: int) -> None:
+    (result,) = admin.alter_group_offsets(group, {at: offset})
+    assert result.error is None, result
+
+
 class Console:
     def __init__(self, cluster: LocalCluster, data: Path) -> None:
         self._command = [COMMAND, "console", "--port", "0", "--data", str(data)]
@@ -189,7 +194,7 @@ def test_offsets_are_reset_after_a_preview_and_not_while_the_group_has_members(
         for _ in range(5):
             producer.send("steps", b"x")
         producer.flush()
-        admin.alter_group_offsets("steppers", {at: 5})
+        committed(admin, "steppers", at, 5)
         with Consumer(bootstrap_servers=servers(cluster), group_id="steppers", enable_auto_commit=False) as consumer:
             consumer.subscribe(["steps"])
             consumer.poll(timeout_s=10)
@@ -209,7 +214,7 @@ def test_names_with_html_are_text_and_have_a_page(page: Any, cluster: LocalClust
     name = "<img src=x onerror=alert(1)>/<script>alert(2)</script>"
     with Admin(bootstrap_servers=servers(cluster)) as admin:
         admin.create_topic("names", partitions=1)
-        admin.alter_group_offsets(name, {TopicPartition("names", PartitionId(0)): 0})
+        committed(admin, name, TopicPartition("names", PartitionId(0)), 0)
     page.goto("/groups")
     page.get_by_role("link", name=name).click()
     page.get_by_role("heading", name=f"Group {name}").wait_for()

@@ -21,17 +21,24 @@ from streamlog.groups import committing
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.metadata.view import MetadataView
 from streamlog.services.batches.partition_leader import within
-from streamlog.services.common.collaborators import InternalTopics
+from streamlog.services.common.collaborators import ControllerAccess, InternalTopics
+from streamlog.services.common.latest_metadata import APPLY_WAIT_MS, apply_if_unknown
 from streamlog.services.groups.membership import Memberships
 
 GROUPS_PER_REQUEST_MAX: Final = 1_000
-APPLY_WAIT_MS: Final = 5_000
 
 
 class GroupsService:
-    def __init__(self, coordinator: GroupCoordinator, view: MetadataView, internal_topics: InternalTopics) -> None:
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        view: MetadataView,
+        link: ControllerAccess,
+        internal_topics: InternalTopics,
+    ) -> None:
         self._coordinator = coordinator
         self._view = view
+        self._link = link
         self._internal_topics = internal_topics
         self._memberships = Memberships(coordinator, view)
 
@@ -75,6 +82,7 @@ class GroupsService:
 
     async def commit_offsets(self, request: pb.CommitOffsetsRequest, call: Call) -> pb.CommitOffsetsResponse:
         command = convert.commit_request(request)
+        await apply_if_unknown((one.partition for one in command.offsets), self._view, self._link, call)
         errors = await self._coordinator.decide(
             command.group, lambda group, context: committing.commit(command, group, context)
         )

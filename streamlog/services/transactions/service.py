@@ -21,8 +21,9 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, TopicPartition
 from streamlog.services.batches.partition_leader import within
 from streamlog.services.batches.transaction_verification import Verifier
-from streamlog.services.common.collaborators import InternalTopics
+from streamlog.services.common.collaborators import ControllerAccess, InternalTopics
 from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
+from streamlog.services.common.latest_metadata import apply_if_unknown
 
 WAIT_MS: Final = 10_000
 """For the end of the previous transaction, at most."""
@@ -37,6 +38,7 @@ class TransactionsService:
         groups: GroupCoordinator,
         verifier: Verifier,
         view: MetadataView,
+        link: ControllerAccess,
         internal_topics: InternalTopics,
         peers: Peers,
     ) -> None:
@@ -45,6 +47,7 @@ class TransactionsService:
         self._groups = groups
         self._verifier = verifier
         self._view = view
+        self._link = link
         self._internal_topics = internal_topics
         self._peers = peers
 
@@ -70,6 +73,8 @@ class TransactionsService:
             return await self._peers.call(
                 coordinator, method, request, pb.CommitTransactionOffsetsResponse, timeout_of(call)
             )
+
+        await apply_if_unknown((one.partition for one in command.offsets), self._view, self._link, call)
 
         async def verify(partition: TopicPartition) -> None:
             await self._verifier.add(replace(transaction, partitions=frozenset({partition})))

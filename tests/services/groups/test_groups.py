@@ -65,6 +65,23 @@ def test_join_commit_leave_and_what_is_committed_stays() -> None:
     with_group(story)
 
 
+@pytest.mark.parametrize("partition", [0, 2])
+def test_a_commit_for_a_partition_that_was_just_created_waits_until_the_coordinator_knows_it(partition: int) -> None:
+    """SEMANTICS 10.5: the controller has created it, this node has not applied it yet."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.rig.create("new", partitions=3)
+        committing = asyncio.ensure_future(commit(cluster, 0, topic="new", partition=partition))
+        await asyncio.sleep(1)
+        assert not committing.done()
+        await cluster.spread()
+        assert await committing == ""
+        assert await commit(cluster, 0, topic="new", partition=3) == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert await commit(cluster, 0, topic="none") == "UNKNOWN_TOPIC_OR_PARTITION"
+
+    with_group(story)
+
+
 def test_a_member_on_a_stream_is_notified_and_a_broken_stream_releases_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         method, kind = GROUPS + "GroupMembership", pb.GroupMembershipResponse

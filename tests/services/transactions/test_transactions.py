@@ -74,18 +74,34 @@ class Producer:
         self._go_on(answer.producer_id, answer.producer_epoch)
         return answer
 
-    async def commit_offset(self, offset: int, partition: int = 0) -> str:
+    async def commit_offset(self, offset: int, partition: int = 0, topic: str = "t") -> str:
         request = pb.CommitTransactionOffsetsRequest(
             transactional_id=self.name,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             group="g",
-            offsets=[groups_pb2.OffsetToCommit(topic="t", partition=partition, offset=offset)],
+            offsets=[groups_pb2.OffsetToCommit(topic=topic, partition=partition, offset=offset)],
         )
         answer = await self.cluster.call(
             TRANSACTIONS + "CommitTransactionOffsets", request, pb.CommitTransactionOffsetsResponse
         )
         return answer.results[0].error.code
+
+
+def test_an_offset_of_a_topic_that_was_just_created_waits_until_the_coordinator_knows_it() -> None:
+    """SEMANTICS 10.5."""
+
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        cluster.rig.create("new")
+        committing = asyncio.ensure_future(producer.commit_offset(0, topic="new"))
+        await asyncio.sleep(1)
+        assert not committing.done()
+        await cluster.spread()
+        assert await committing == ""
+
+    with_transactions(story)
 
 
 def test_records_of_two_partitions_and_an_offset_become_visible_together() -> None:
