@@ -26,7 +26,7 @@ def walk() -> list[str]:
     return [re.sub(r"^ {4}", "", block[1], flags=re.MULTILINE) for block in blocks if block]
 
 
-def test_every_command_is_in_the_walk_or_told_of() -> None:
+def test_every_command_is_in_the_walk_or_described() -> None:
     from streamlog.cli.main import main
 
     text = (ROOT / "README.md").read_text()

@@ -5,7 +5,7 @@ does with them is its own affair. Observers have no log; what they apply must be
 
 A disk may be lost where the quorum notices the loss and survives it (`misses_disk_of`): the voters in effect are
 committed; they are three or more, if the node is one of them; and each other voter has on its own disk, in its log or
-of the first time that it met the node, which directory is lost. A voter that has met nobody yet
+of the first time that it met the node, which directory is lost. A voter that has met no other yet
 counts as lost, too: it and the node without its disk would be two voters that only have the settings.
 """
 

@@ -90,7 +90,7 @@ def test_it_names_whoever_leads() -> None:
 
 
 def test_a_leader_that_was_paused_names_its_successor() -> None:
-    """It hears of the other one first, and of its own end only by that (kill rounds: nobody, until the next change)."""
+    """It learns of the other one first, and of its own end only by that (kill rounds: none until the next change)."""
     assert controllers_after(SELF, OTHER) == [SELF, OTHER]
 
 

@@ -149,7 +149,7 @@ def test_nothing_is_decided_ahead_of_a_registration() -> None:
     run_story(story)
 
 
-def test_a_lost_leadership_is_told_to_all_who_wait() -> None:
+def test_all_who_wait_are_notified_of_a_lost_leadership() -> None:
     async def story(rule: Rule) -> None:
         await join(rule)
         rule.quorum.held = True

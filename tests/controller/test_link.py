@@ -43,7 +43,7 @@ def names(address: str | None) -> Answer:
         if method == IDENTIFY:
             return b""
         if address is None:
-            raise to_rpc(NotControllerError("not me, and nobody that I know"))
+            raise to_rpc(NotControllerError("not me, and none that I know"))
         raise to_rpc(NotControllerError("not me", leader=3, address=address))
 
     return answer
@@ -138,7 +138,7 @@ def test_a_node_without_a_vote_tells_who_answered() -> None:
     run_story(network, story)
 
 
-def test_a_voter_is_told_by_the_quorum_alone() -> None:
+def test_a_voter_follows_the_quorum_alone() -> None:
     network = ScriptedNetwork(a=gone, b=topic_made)
 
     async def story(link: ControllerLink, view: MetadataView) -> None:
@@ -304,7 +304,7 @@ class TestForward:
         run_story(ScriptedNetwork(a=names("b:1"), b=topic_made), story)
 
     @pytest.mark.parametrize("timeout_s", [0.3, 5, 30])
-    def test_a_client_is_told_while_it_still_listens(self, timeout_s: float) -> None:
+    def test_a_client_is_answered_while_it_still_waits(self, timeout_s: float) -> None:
         async def story(link: ControllerLink, view: MetadataView) -> None:
             async with asyncio.timeout(timeout_s):
                 with pytest.raises(QuorumUnavailableError):
@@ -318,7 +318,7 @@ class TestCatchUp:
     def at_seven(method: str, request: bytes) -> bytes:
         return pb.ReadIndexResponse(applied_index=7).SerializeToString()
 
-    def test_it_waits_for_what_others_were_told(self) -> None:
+    def test_it_waits_for_what_others_were_sent(self) -> None:
         async def story(link: ControllerLink, view: MetadataView) -> None:
             waited: list[int] = []
 

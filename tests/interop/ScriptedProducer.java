@@ -17,7 +17,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Kafka's own producer, controlled by JSON lines on standard input (tests/interop/workload.py writes them).
- * Bytes are base64, null is null. Each command that waits is over when the next one starts; any failure ends the
+ * Bytes are base64, null is null. Each command that waits has ended when the next one starts; any failure ends the
  * process with its stack trace and exit code 1. Producers that are still open at the end are not closed: an open
  * transaction stays open.
  */

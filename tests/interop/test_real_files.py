@@ -124,14 +124,14 @@ async def rebuild_indexes(data: Path) -> None:
         assert directory.logs[partition("segments")].log_end_offset == 3000
 
 
-async def test_indexes_that_were_built_anew_fit_the_log(data: Path, kafka: Kafka) -> None:
+async def test_indexes_that_were_rebuilt_fit_the_log(data: Path, kafka: Kafka) -> None:
     await rebuild_indexes(data)
     indexes = files(data, "segments", ".index", ".timeindex")
     assert our_dump(indexes) == lines(kafka.dump(indexes))
 
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
-async def test_indexes_are_built_anew_as_the_broker_had_them(clean_data: Path, data: Path, kind: str) -> None:
+async def test_indexes_are_rebuilt_as_the_broker_had_them(clean_data: Path, data: Path, kind: str) -> None:
     await rebuild_indexes(data)
     ours, theirs = files(data, "segments", kind), files(clean_data, "segments", kind)
     assert [file.read_bytes() for file in ours] == [file.read_bytes() for file in theirs]

@@ -134,11 +134,11 @@ async def check_levels(directory: LogDirectory, rounds: int, *, left_open: int) 
     assert transactions_of(await read(log, committed=True)) == [number for number in everything if number % 2 == 0]
 
 
-@pytest.mark.parametrize("index", ["believed", "built anew"])
+@pytest.mark.parametrize("index", ["believed", "rebuilt"])
 async def test_a_real_brokers_transactions_at_both_levels(clean_data: Path, tmp_path: Path, index: str) -> None:
     data = copy_directory(clean_data, tmp_path / "data")
     theirs = {file.name: file.read_bytes() for file in files(data, TOPIC, ".txnindex")}
-    if index == "built anew":
+    if index == "rebuilt":
         for file in files(data, TOPIC, ".txnindex"):
             file.unlink()
         (data / ".kafka_cleanshutdown").unlink()

@@ -1,7 +1,7 @@
 """The nodes' logs beside the controller, as plain lists: enough to see whether a decision has lost a committed record.
 
 Replicas copy the log of the leader that the image names; what every member of the ISR holds, while they are enough, is
-committed. Nodes die with the controller unaware, come back cleanly or not, lose disks. Whoever leads must have what
+committed. Nodes die with the controller unaware, come back cleanly or not, lose disks. A leader must have what
 was committed. In one world a stop keeps everything (SEMANTICS 5: acknowledged means synced); in the other an unclean
 stop loses the end of a log (Kafka's flush policy), and then only a leader that was in sync or eligible is trusted.
 With `damages`, an unclean stop of one node may cut its logs, which it notices when it opens them.

@@ -80,7 +80,7 @@ class Feed:
         self.apply(BrokerChangeRecord(broker_id=NODE, broker_epoch=BrokerEpoch(self.index), fenced=False))
 
 
-def test_listeners_are_told_each_image_in_their_order_until_they_stop() -> None:
+def test_listeners_receive_each_image_in_their_order_until_they_stop() -> None:
     feed, seen = Feed(), []
 
     def listener(name: str) -> object:

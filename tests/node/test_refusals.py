@@ -1,4 +1,4 @@
-"""Every refusal of a node has ErrorInfo, whoever refuses: walked through all methods of the proto files for clients.
+"""Every refusal of a node has ErrorInfo, whichever part refuses: a walk through all methods for clients.
 
 What gRPC refuses before a node sees it (a message above its limit) has none; docs/clients.md says so.
 """

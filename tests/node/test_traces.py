@@ -67,10 +67,10 @@ async def produce(channel: Channel, *contexts: str, metadata: dict[str, str] | N
     assert not result.HasField("error"), result.error
 
 
-def tell(story: Story, *, ratio: float = 0.0, traced: bool = True, **settings: str) -> SpanStore:
+def traced_story(story: Story, *, ratio: float = 0.0, traced: bool = True, **settings: str) -> SpanStore:
     stores: list[SpanStore] = []
 
-    async def told(nodes: Nodes) -> None:
+    async def play(nodes: Nodes) -> None:
         loop = nodes.world.loop
         store = SpanStore(lambda: loop.now, ratio)
         stores.append(store)
@@ -98,7 +98,7 @@ def tell(story: Story, *, ratio: float = 0.0, traced: bool = True, **settings: s
 
         await host.spawn(work())
 
-    run_story(told)
+    run_story(play)
     return stores[0]
 
 
@@ -139,7 +139,7 @@ def test_a_sampled_batch_is_traced_from_the_request_to_the_followers() -> None:
         assert request.ended_s >= replicate.ended_s > sync.began_s
         assert {span.error for span in store.spans} == {""}
 
-    tell(story)
+    traced_story(story)
 
 
 def test_a_producers_batches_have_a_request_span_each() -> None:
@@ -160,7 +160,7 @@ def test_a_producers_batches_have_a_request_span_each() -> None:
         assert stage.store.only("append t", int(stage.leader)).attributes["messaging.batch.message_count"] == 40
         assert len(stage.store.spans) == 8
 
-    tell(story)
+    traced_story(story)
 
 
 def test_a_stream_of_a_plain_client_is_traced_batch_by_batch() -> None:
@@ -187,7 +187,7 @@ def test_a_stream_of_a_plain_client_is_traced_batch_by_batch() -> None:
         ]
         assert len(stage.store.named("replicate t")) == 2
 
-    tell(story)
+    traced_story(story)
 
 
 def test_without_a_context_the_ratio_decides_and_calls_between_nodes_start_no_trace() -> None:
@@ -198,7 +198,7 @@ def test_without_a_context_the_ratio_decides_and_calls_between_nodes_start_no_tr
         assert [span.name for span in roots] == ["streamlog.v1.Batches/Produce"]
         assert len(stage.store.spans) == 8
 
-    tell(story, ratio=1.0)
+    traced_story(story, ratio=1.0)
 
 
 def test_acknowledged_by_the_leader_alone_it_is_followed_until_it_is_replicated() -> None:
@@ -210,7 +210,7 @@ def test_acknowledged_by_the_leader_alone_it_is_followed_until_it_is_replicated(
         await stage.nodes.until(lambda: ended(stage.store))
         assert replicate.ended_s >= request.ended_s
 
-    tell(story)
+    traced_story(story)
 
 
 def test_a_leadership_that_ends_ends_its_spans() -> None:
@@ -225,14 +225,14 @@ def test_a_leadership_that_ends_ends_its_spans() -> None:
         assert replicate.ended
         assert replicate.error
 
-    tell(story)
+    traced_story(story)
 
 
 def test_nodes_without_tracing_ignore_contexts() -> None:
     async def story(stage: Traced) -> None:
         await stage.produce(SENDER, OTHER, "nonsense", metadata={"traceparent": SENDER})
 
-    assert tell(story, traced=False).spans == []
+    assert traced_story(story, traced=False).spans == []
 
 
 def test_published_records_are_traced_at_the_node_that_receives_and_the_one_that_leads() -> None:
@@ -269,7 +269,7 @@ def test_published_records_are_traced_at_the_node_that_receives_and_the_one_that
         assert (request.parent, request.links) == (OTHER, [SENDER])
         assert request.ended_s >= stage.store.only("replicate t").ended_s
 
-    tell(story)
+    traced_story(story)
 
 
 def test_unary_calls_of_a_traced_client_carry_the_current_context_and_background_work_none() -> None:
@@ -293,7 +293,7 @@ def test_unary_calls_of_a_traced_client_carry_the_current_context_and_background
             await stage.nodes.until(lambda: ended(stage.store))
         assert {span.trace for span in stage.store.spans} == {stage.store.only(REQUEST).trace}
 
-    tell(story)
+    traced_story(story)
 
 
 def test_every_span_ends_whatever_happens_to_followers_and_leaders() -> None:
@@ -325,4 +325,4 @@ def test_every_span_ends_whatever_happens_to_followers_and_leaders() -> None:
         assert len(stage.store.named("append t")) >= 80  # of 40 batches, at the leader and at one follower at least
         assert all(len(span.events) >= 1 for span in stage.store.named("replicate t") if not span.error)
 
-    tell(story, ratio=1.0)
+    traced_story(story, ratio=1.0)

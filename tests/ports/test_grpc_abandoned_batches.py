@@ -1,4 +1,4 @@
-"""What grpc.aio allocates for an operation is freed, also if nobody awaits its end."""
+"""What grpc.aio allocates for an operation is freed, also if its end is never awaited."""
 
 from __future__ import annotations
 

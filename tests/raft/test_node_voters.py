@@ -230,7 +230,7 @@ def test_the_journal_is_bounded_while_commands_never_pause() -> None:
 
         cluster.host(leader.node_id).disk.faults.slow = 5.0
         longest = 0
-        for number in range(1500):  # nobody waits for an answer before the next one asks
+        for number in range(1500):  # none waits for an answer before the next one asks
             cluster.host(leader.node_id).spawn(leader.raft.propose(b"k=%d" % number))
             longest = max(longest, len(leader.core.log))
             await asyncio.sleep(0.0005)
@@ -241,7 +241,7 @@ def test_the_journal_is_bounded_while_commands_never_pause() -> None:
     run_story(story, snapshot_entries=100, snapshot_trailing_entries=10)
 
 
-def test_the_probe_is_told_what_happens() -> None:
+def test_the_probe_is_notified_of_what_happens() -> None:
     events: list[str] = []
 
     async def story(cluster: Cluster) -> None:

@@ -330,7 +330,7 @@ def test_a_node_whose_addition_was_given_up_stops_following_that_leader() -> Non
 
 
 def test_nobody_follows_a_voter_that_hears_no_leader() -> None:
-    """Two of three voters are gone: their observers say once that nobody can be followed, and follow again later."""
+    """Two of three voters are gone: their observers say once that no voter can be followed, and follow again later."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.put("k=0")

@@ -180,7 +180,7 @@ def test_twins_that_both_sides_dialled_settle_on_one() -> None:
         run_story(story, seed)
 
 
-def test_another_cluster_is_refused_and_told() -> None:
+def test_another_cluster_is_refused_with_a_reason() -> None:
     seen: list[dict[str, object]] = []
 
     async def story(lines: Lines) -> None:

@@ -136,9 +136,9 @@ PUBLISH = pb.PublishRequest(topic="t", records=[pb.PublishRecord(value=b"small")
 PUBLISH_MORE = pb.PublishStreamRequest(topic="t", records=[pb.PublishRecord(value=b"small")])
 JOIN = pb.ConsumeRequest(join=pb.ConsumeJoin(group="g", topics=["r"], offset_reset=pb.OFFSET_RESET_EARLIEST), credits=1)
 WATCH = batches_pb2.WatchMetadataRequest(topics=["t"])
-HEARTBEAT = groups_pb2.GroupHeartbeatRequest(group="g2", member_id="nobody", member_epoch=7)
+HEARTBEAT = groups_pb2.GroupHeartbeatRequest(group="g2", member_id="missing", member_epoch=7)
 MEMBER = groups_pb2.GroupMembershipRequest(
-    heartbeat=groups_pb2.GroupHeartbeatRequest(group="g3", member_id="nobody", member_epoch=7)
+    heartbeat=groups_pb2.GroupHeartbeatRequest(group="g3", member_id="missing", member_epoch=7)
 )
 
 KINDS: dict[str, Callable[[grpc.Channel], None]] = {
@@ -152,13 +152,13 @@ KINDS: dict[str, Callable[[grpc.Channel], None]] = {
     "fetch stream that is not read": lambda c: stream(c, "Batches/FetchStream", FEED, reads=0, ends=False),
     "fetch stream that ends": lambda c: stream(c, "Batches/FetchStream", FEED, reads=1, ends=True),
     "produce": lambda c: unary(c, "Batches/Produce", producing()),
-    "produce to nobody": lambda c: unary(c, "Batches/Produce", producing("nobody")),
+    "produce to no topic": lambda c: unary(c, "Batches/Produce", producing("missing")),
     "produce of garbage": lambda c: unary(c, "Batches/Produce", producing(data=b"garbage")),
     "produce that was cancelled": lambda c: cancelled(c, "Batches/Produce", producing()),
     "produce stream": lambda c: stream(c, "Batches/ProduceStream", APPEND, reads=1, ends=True),
     "produce stream that was cancelled": lambda c: stream(c, "Batches/ProduceStream", APPEND, reads=0, ends=False),
     "publish": lambda c: unary(c, "Records/Publish", PUBLISH),
-    "publish to nobody": lambda c: unary(c, "Records/Publish", pb.PublishRequest(topic="nobody")),
+    "publish to no topic": lambda c: unary(c, "Records/Publish", pb.PublishRequest(topic="missing")),
     "publish that was cancelled": lambda c: cancelled(c, "Records/Publish", PUBLISH),
     "publish stream": lambda c: stream(c, "Records/PublishStream", PUBLISH_MORE, reads=1, ends=True),
     "publish stream that was cancelled": lambda c: stream(

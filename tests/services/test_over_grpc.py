@@ -65,7 +65,7 @@ BAD_CALLS = [
     ),
     (
         "Records/Publish",
-        records_pb2.PublishRequest(topic="nobody", records=[records_pb2.PublishRecord()]),
+        records_pb2.PublishRequest(topic="missing", records=[records_pb2.PublishRecord()]),
         "NOT_FOUND",
         "UNKNOWN_TOPIC_OR_PARTITION",
         "topic",
@@ -94,7 +94,7 @@ BAD_BATCHES = [
     ({"batches": batch([b"a"], attributes=6)}, "UNSUPPORTED_COMPRESSION_TYPE"),
     ({"batches": batch([bytes(2 << 20)])}, "MESSAGE_TOO_LARGE"),
     ({"leader_epoch": 99}, "UNKNOWN_LEADER_EPOCH"),
-    ({"topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ({"topic": "missing"}, "UNKNOWN_TOPIC_OR_PARTITION"),
     ({"partition": 99}, "UNKNOWN_TOPIC_OR_PARTITION"),
     ({"topic": "", "topic_id": bytes(16)}, "UNKNOWN_TOPIC_ID"),
 ]

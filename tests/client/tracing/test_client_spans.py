@@ -27,7 +27,7 @@ SERVERS = "n1:9092"
 Story = Callable[[Ports, InMemorySpanExporter], Awaitable[None]]
 
 
-def tell(story: Story) -> None:
+def traced_story(story: Story) -> None:
     """With one node, and topics `t` of one partition and `u` of two."""
 
     async def main(loop: SimLoop) -> None:
@@ -104,7 +104,7 @@ def test_a_trace_leads_from_the_send_to_poll_process_and_commit() -> None:
         assert (commit.parent.trace_id, commit.parent.span_id) == identity(process)
         assert dict(commit.attributes or {})["messaging.operation.type"] == "settle"
 
-    tell(story)
+    traced_story(story)
 
 
 def test_each_record_has_one_span_and_one_context() -> None:
@@ -130,7 +130,7 @@ def test_each_record_has_one_span_and_one_context() -> None:
         assert len(polls) == 60
         assert {len(span.links) for span in polls} == {1}
 
-    tell(story)
+    traced_story(story)
 
 
 def test_many_records_share_a_span() -> None:
@@ -150,7 +150,7 @@ def test_many_records_share_a_span() -> None:
         assert dict(only(spans, "poll t").attributes or {})["messaging.batch.message_count"] == len(batch.records())
         assert {len(span.attributes or {}) for span in named(spans, "send t")} == {5}
 
-    tell(story)
+    traced_story(story)
 
 
 def test_failures_are_in_the_span_and_still_raised_by_flush() -> None:
@@ -168,7 +168,7 @@ def test_failures_are_in_the_span_and_still_raised_by_flush() -> None:
         assert kinds == ["INVALID_REQUEST", "MESSAGE_TOO_LARGE", "REQUEST_TIMED_OUT"]
         assert {span.status.status_code for span in spans.get_finished_spans()} == {StatusCode.ERROR}
 
-    tell(story)
+    traced_story(story)
 
 
 def test_background_work_belongs_to_no_span_of_the_program() -> None:
@@ -185,7 +185,7 @@ def test_background_work_belongs_to_no_span_of_the_program() -> None:
         await consumer.close()
         assert len(named(spans, "poll t")) == 1  # the second returned nothing
 
-    tell(story)
+    traced_story(story)
 
 
 def test_off_nothing_is_imported_and_records_have_no_headers() -> None:
@@ -200,7 +200,7 @@ def test_off_nothing_is_imported_and_records_have_no_headers() -> None:
         assert record.headers == ()
         assert spans.get_finished_spans() == ()
 
-    tell(story)
+    traced_story(story)
     program = (
         "import sys; from streamlog.client import AsyncConsumer, AsyncProducer; AsyncProducer(); AsyncConsumer();"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"

@@ -139,11 +139,11 @@ def acknowledge_what_is_not_committed(story: Story) -> None:
 
 
 def store_what_nobody_sent(story: Story) -> None:
-    story.on_all(lambda replica: stored_as(replica, 7, b"nobody/0//"))
+    story.on_all(lambda replica: stored_as(replica, 7, b"unknown/0//"))
 
 
 def deliver_what_nobody_sent(story: Story) -> None:
-    story.poll("c1", 0, b"nobody/0//")
+    story.poll("c1", 0, b"unknown/0//")
 
 
 def store_what_was_refused(story: Story) -> None:

@@ -230,7 +230,7 @@ def test_two_that_append_in_an_epoch_are_found() -> None:
 
 
 def test_two_that_lead_in_an_epoch_are_found() -> None:
-    """As a node would that took its leadership from metadata of before its start."""
+    """As a node would that took its leadership from metadata older than its start."""
     watch = Watch()
     for start in (1, 2):
         watch.leads(Process("n1", start), PARTITION, LeaderEpoch(3))

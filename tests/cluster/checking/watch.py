@@ -1,6 +1,6 @@
 """The invariants that are checked as it happens, not by what comes of it in the end (FAULTS: I9, I10, I11).
 
-    I9   the high watermark of a replica does not fall in one life of its node, nobody is given a record beyond it,
+    I9   the high watermark of a replica does not fall in one life of its node, no reader is given a record beyond it,
          and nothing beyond it is deleted
     I10  one life of one node leads in a (partition, leader epoch), and appends in it; the epochs that a node leads in
          never fall
@@ -182,8 +182,8 @@ class Watch:
                 del self._promises[host, partition]
 
     def removed(self, process: Process, partition: TopicPartition) -> None:
-        """The partition is not this node's any more; should it come back, it begins anew, as that of a topic that was
-        deleted and made again does at epoch 0.
+        """The partition is not this node's any more; should it come back, it starts from the beginning, as
+        that of a topic that was deleted and created again does at epoch 0.
         """
         life = self._life(process)
         life.high_watermarks.pop(partition, None)

@@ -40,7 +40,7 @@ def commit_of_a_fenced_member() -> AbstractContextManager[object]:
 
 
 def granted_before_it_is_given_up() -> AbstractContextManager[object]:
-    """A member gets its whole target at once, whoever has it still."""
+    """A member gets its whole target at once, though other members still have some of it."""
     advance = reconcile._advance
 
     def mutant(group: Group, member_id: str, before: Any, kept: Any, target: Any) -> CurrentValue:

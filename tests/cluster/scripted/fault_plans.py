@@ -53,7 +53,7 @@ def tail_damage_plan(seed: int) -> Plan:
 
 
 def damaged_leader_plan(seed: int) -> Plan:
-    """Nobody has read the leader's damage when both followers come back and are compared with it."""
+    """The leader's damage has not been read when both followers come back and are compared with it."""
     faults = [
         Fault(8.0, FaultKind.DAMAGE, LEADER, "n1"),
         Fault(8.1, FaultKind.CRASH, "n2", "n1", 1.0),

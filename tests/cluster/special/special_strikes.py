@@ -27,7 +27,7 @@ from .hostile_peer import Hostile
 HOST: Final = "hostile"
 """The host of hostile peers."""
 UNFENCED_WITHIN_S: Final = 10.0
-"""After the heal: such a node leaves the removed voter when it has heard nothing for the session of 3 s, and more."""
+"""After the heal: such a node leaves the removed voter when it has received nothing for its session of 3 s and more."""
 PAUSE_S: Final = 0.2
 
 

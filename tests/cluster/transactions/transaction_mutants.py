@@ -52,11 +52,13 @@ def verification_skipped() -> AbstractContextManager[Any]:
     return patch.object(Verifier, "add", yes)
 
 
-def retry_of_the_end_decided_anew() -> AbstractContextManager[Any]:
+def retry_of_the_end_decided_again() -> AbstractContextManager[Any]:
     """Whatever was decided: the last one who asks is right, as long as not all markers are written."""
     end = lifecycle.end
 
-    def anew(command: EndTransaction, before: TransactionValue | None, now_ms: int) -> TransactionDecision[Ended]:
+    def decided_again(
+        command: EndTransaction, before: TransactionValue | None, now_ms: int
+    ) -> TransactionDecision[Ended]:
         if before is not None and before.state in PREPARED and command.producer_epoch == before.producer_epoch - 1:
             state = TransactionStatus.PREPARE_COMMIT if command.commit else TransactionStatus.PREPARE_ABORT
             value = replace(before, state=state, updated_ms=now_ms)
@@ -66,7 +68,7 @@ def retry_of_the_end_decided_anew() -> AbstractContextManager[Any]:
             raise InvalidTransactionStateError("nothing is open")
         return end(command, before, now_ms)
 
-    return patch.object(lifecycle, "end", anew)
+    return patch.object(lifecycle, "end", decided_again)
 
 
 def grant_not_taken_back() -> AbstractContextManager[Any]:
@@ -91,7 +93,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "marker_before_the_decision_is_durable": Mutant(plant=marker_before_the_decision_is_durable, seeds=10),
     "epoch_not_bumped": Mutant(plant=epoch_not_bumped, seeds=10),
     "verification_skipped": Mutant(plant=verification_skipped, seeds=10),
-    "retry_of_the_end_decided_anew": Mutant(plant=retry_of_the_end_decided_anew, seeds=10),
+    "retry_of_the_end_decided_again": Mutant(plant=retry_of_the_end_decided_again, seeds=10),
     "grant_not_taken_back": Mutant(plant=grant_not_taken_back, seeds=20, first=54),
     "ahead_closed_by_who_took_over": Mutant(plant=ahead_closed_by_who_took_over, seeds=10),
 }

@@ -70,7 +70,7 @@ def make_writer(stage: Stage) -> Writer:
 
 
 class LibraryWriter:
-    """AsyncProducer. Somebody else of the same identity may ask for the other end at about the same time."""
+    """AsyncProducer. Another producer of the same identity may ask for the other end at about the same time."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage

@@ -145,7 +145,7 @@ def test_a_login_never_leads_elsewhere(console: RunningConsole, target: str) -> 
 
 def test_wrong_logins(console: RunningConsole) -> None:
     wrong = console.log_in("viewer", "wrong password")
-    unknown = console.log_in("<b>nobody</b>")
+    unknown = console.log_in("<b>unknown</b>")
     assert (wrong.status, unknown.status) == (401, 401)
     assert wrong.body.count("The name or the password is wrong.") == 1
     assert "<b>" not in unknown.body

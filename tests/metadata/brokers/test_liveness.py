@@ -153,7 +153,7 @@ class TestControlledShutdown:
         assert rig.broker(1).fenced
         assert BrokerSessionTimer(BrokerId(1)) not in rig.timers
 
-    def test_it_is_told_again(self) -> None:
+    def test_it_is_notified_again(self) -> None:
         rig = three_nodes()
         rig.heartbeat(1, want_shut_down=True)
         before = rig.image
@@ -170,7 +170,7 @@ class TestControlledShutdown:
         assert rig.broker(1).active
 
     def test_of_the_only_replica(self) -> None:
-        """Nobody can take over; it goes all the same, stays eligible, and leads when it is back."""
+        """No replica can take over; it goes all the same, stays eligible, and leads when it is back."""
         rig = Rig()
         rig.start(1)
         rig.create()
@@ -189,7 +189,7 @@ class TestControlledShutdown:
 
 
 class TestTakeOver:
-    def test_sessions_start_anew_and_nobody_is_fenced(self) -> None:
+    def test_sessions_restart_and_no_node_is_fenced(self) -> None:
         rig = three_nodes()
         rig.register(4)
         rig.timers.clear()

@@ -174,7 +174,7 @@ class TestComingBack:
         assert rig.partition().leader == NO_BROKER
 
     def test_while_it_still_leads(self) -> None:
-        """A kill and a restart so quick that nobody noticed, and the session timer died with the controller."""
+        """A kill and a restart so quick that no node noticed, and the session timer died with the controller."""
         rig = Rig()
         rig.start_all(1, 2)
         rig.create(assignments=(ids(1, 2),))

@@ -190,7 +190,7 @@ class TestMinInsyncReplicas:
         assert (rig.partition().replicas, rig.partition().isr) == (ids(1, 3), ids(1))
 
     def test_raised(self, rig: Rig) -> None:
-        """Records were committed without those who left: raising the minimum makes nobody eligible."""
+        """Records were committed without those who left: raising the minimum makes none eligible."""
         alter(rig, TOPIC, change("min.insync.replicas", "1"))
         rig.alter_isr([1, 2])
         alter(rig, TOPIC, change("min.insync.replicas", "3"))
@@ -205,7 +205,7 @@ def test_unclean_election_allowed_elects_the_longest_that_answers(rig: Rig) -> N
     rig.fence(1)
     assert (rig.partition().leader, rig.partition().elr) == (NO_BROKER, ids(1, 2))
     alter(rig, TOPIC, change("unclean.leader.election.enable", "true"))
-    assert rig.partition().leader == NO_BROKER, "nobody has said yet how far the logs reach"
+    assert rig.partition().leader == NO_BROKER, "no node has reported yet how far the logs reach"
     rig.recover({3: (0, 5)})
     assert (rig.partition().leader, rig.partition().isr) == (3, ids(3))
 

@@ -154,7 +154,7 @@ class TestConfigs:
         assert len(look_ahead(image, [RemoveTopicRecord(topic_id=TOPIC)]).configs) == 0
         assert len(image_of(*TOPIC_T, config, RemoveTopicRecord(topic_id=TOPIC)).configs) == 0
 
-    def test_a_topic_made_anew_in_the_same_command_has_its_own(self) -> None:
+    def test_a_topic_recreated_in_the_same_command_has_its_own(self) -> None:
         image = image_of(*TOPIC_T, ConfigRecord(resource=self.topic, name="x", value="1"))
         image = look_ahead(
             image,

@@ -49,13 +49,13 @@ def test_from_the_beginning_and_from_any_snapshot(seed: int) -> None:
 
 
 def test_a_listener_hears_of_every_image() -> None:
-    heard: list[tuple[int, bool]] = []
+    received: list[tuple[int, bool]] = []
     rig = life(1, steps=60).rig
-    machine = MetadataStateMachine(lambda image, delta: heard.append((image.index, delta is None)))
+    machine = MetadataStateMachine(lambda image, delta: received.append((image.index, delta is None)))
     for index, command in rig.log:
         machine.apply(index, command)
     machine.install(rig.log[-1][0], rig.image)
-    assert heard == [*((index, False) for index, _ in rig.log), (rig.image.index, True)]
+    assert received == [*((index, False) for index, _ in rig.log), (rig.image.index, True)]
 
 
 def fingerprint(seed: int) -> str:

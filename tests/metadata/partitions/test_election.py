@@ -462,7 +462,7 @@ def test_the_rules_hold_for_any_partition(
             answered = {state.broker_id for state in said}
             assert last or new.leader in answered
             if not last:
-                # of all replicas of before: a removed one may be what proves the log complete, and be dropped at once
+                # of all previous replicas: a removed one may be what proves the log complete, and be dropped at once
                 could = [b for b in old.replicas if b in active and b not in stopped and b not in old.offline]
                 alive = [s for s in said if s.broker_id in could]
                 known = [s for s in alive if s.broker_id in (*old.last_known_elr, old.last_leader)]

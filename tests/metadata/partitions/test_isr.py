@@ -149,7 +149,7 @@ class TestRequests:
         assert refused.value.details["limit"] == PARTITIONS_PER_REQUEST_MAX
 
 
-def test_the_leader_is_told_when_its_change_has_given_the_partition_to_another(rig: Rig) -> None:
+def test_the_leader_is_notified_when_its_change_has_given_the_partition_to_another(rig: Rig) -> None:
     rig.start(4)
     target = PartitionReassignment(topic="t", partition_id=PartitionId(0), replicas=ids(4, 2))
     rig.do(AlterReassignments(reassignments=(target,)))

@@ -4,7 +4,7 @@
     voter --its metadata directory is lost (a fault of the plan)--> without a vote --restored--> voter
 
 With three nodes there is no spare one, and nothing is changed: two voters would not survive a fault. The lock
-`Nodes.voters_change` keeps a loss and a change apart: together they may take away a majority of the votes, which nobody
+`Nodes.voters_change` keeps a loss and a change apart: together they may take away a majority of the votes, which no one
 survives. In half of the rounds the quorum restores a lost vote by itself, in the others the operator does.
 
 What must hold is read from the nodes' logs, where it stands whatever happens to those who ask: one leader of the

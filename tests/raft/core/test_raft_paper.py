@@ -38,7 +38,7 @@ def test_3_4_a_follower_that_hears_nobody_asks_and_then_campaigns() -> None:
     assert lab.nodes[1].journal.last == LogEntry(NO_OP, RaftIndex(2), RaftTerm(1))
 
 
-def test_3_4_time_outs_are_drawn_anew_and_apart() -> None:
+def test_3_4_time_outs_are_drawn_again_and_apart() -> None:
     lab = OurLab(3, election_timeout_min_ms=300, election_timeout_max_ms=600)
     drawn = [lab.core(1).draw_election_timeout_s() for _ in range(50)]
     assert all(0.3 <= timeout <= 0.6 for timeout in drawn)

@@ -25,7 +25,7 @@ def test_4_1_voters_are_in_effect_from_their_place_in_the_log() -> None:
     lab.tick(1)
     assert [v.node_id for v in lab.core(1).voter_sets.voters] == [1, 2]
     lab.run(2)
-    assert lab.answers["remove"] == []  # node 2 must agree, and does not hear
+    assert lab.answers["remove"] == []  # node 2 must agree, and receives nothing
     lab.cut.clear()
     lab.run(4)
     assert len(lab.answers["remove"]) == 1
@@ -64,7 +64,7 @@ def test_4_2_1_a_newcomer_catches_up_before_it_votes() -> None:
     for number in range(20):
         lab.submit(1, f"x{number}")
     lab.run(4, 1, 2, 3)
-    lab.cut |= {(4, 1)}  # it hears, and is not heard
+    lab.cut |= {(4, 1)}  # it receives, and what it sends is lost
     lab.core(1).voter_changes.add(voter(4), lab.answers["add"].append)
     lab.run(4)
     assert [v.node_id for v in lab.core(1).voter_sets.voters] == [1, 2, 3]
@@ -111,7 +111,7 @@ def test_4_2_3_a_removed_node_deposes_nobody() -> None:
     lab.run(6)
     term = lab.core(1).term
     lab.cut.clear()
-    for _ in range(4):  # node 3 has not heard that it is out
+    for _ in range(4):  # node 3 does not know that it was removed
         lab.campaign(3)
         lab.flush()
         lab.run(1)
@@ -175,7 +175,7 @@ def test_a_voter_that_has_taken_the_place_of_another_is_elected() -> None:
 
 
 def test_those_who_vouch_for_themselves_are_not_believed() -> None:
-    """Node 1 knows none of them: all its voters may have been replaced, or somebody says so."""
+    """Node 1 knows none of them: all its voters may have been replaced, or a peer says so."""
     lab = OurLab(5, bootstrap=VoterSet.of(map(voter, (1, 2, 3))))
     lab.partition([1], [2, 3])
     known = VoterSet.of(replace(voter(n), directory_id=directory(n)) for n in (1, 4, 5))

@@ -56,7 +56,7 @@ def test_6_4_a_new_leader_reads_after_its_own_entry_is_committed() -> None:
         lab.queues[1, 3].clear()
         lab.deliver(2, 1)
     assert lab.succeeded("x")
-    assert lab.state(2) == []  # it has the entry, and has not heard of its commit
+    assert lab.state(2) == []  # it has the entry, and does not know of its commit
     lab.partition([1], [2, 3])
     lead(lab, 2, 5)
     read = barrier(lab, 2)
@@ -209,7 +209,7 @@ def test_9_6_who_hears_a_leader_grants_none() -> None:
     lab = OurLab(3, election_timeout_min_ms=300)
     lab.elect(1)
     request = PreVoteRequest(term=RaftTerm(8), last_index=RaftIndex(99), last_term=RaftTerm(7))
-    for node in (1, 2):  # the leader, and who hears it
+    for node in (1, 2):  # the leader, and the follower that receives from it
         lab.hand(3, node, request)
         assert lab.queues[node, 3].pop().granted is False
     lab.clock.now += 5

@@ -281,7 +281,7 @@ def test_t18_a_node_that_hears_half_deposes_the_leader(kind: type[Lab], shows: b
     """Lines 634-651: no pre-vote."""
     lab = kind(3)
     lab.elect(1)
-    lab.partition([1], [3])  # node 2 hears both
+    lab.partition([1], [3])  # node 2 receives from both
     before = lab.term(2)
     for _ in range(4):
         lab.clock.now += 0.2
@@ -353,7 +353,7 @@ def test_t6_ours_stops_the_nodes() -> None:
         tasks = [cluster.host(node).task for node in (1, 2, 3)]
         await asyncio.sleep(1)
         ends = [type(task.exception()) for task in tasks if task is not None and task.done()]
-        assert ends == [ValueError] * 2  # the leader, and the next one; the third has nobody left to commit it with
+        assert ends == [ValueError] * 2  # the leader, and the next one; the third has no one left to commit it with
         world.stop()
 
     run_simulation(main, seed=6)

@@ -6,8 +6,8 @@ The node is what ships: RaftNode over gRPC, POSIX files, uvloop. Its state machi
 own method its port serves a few for the tests and the benchmark (`Control`), with JSON in their messages.
 
 It prints `up` once it takes part, and the events of the quorum to standard error. SIGTERM ends it in good
-order. It also ends when its standard input does: whoever started it holds the other end, so it does not outlive a test
-that was killed.
+order. It also ends when its standard input does: the process that started it holds the other end, so it does not
+outlive a test that was killed.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Rules:
         index_term = journal.term_at(index) or 0
         if journal.durable == journal.written:
             return Promise(journal.term, journal.vote, index, index_term)
-        return Promise(0, None, index, index_term)  # term and vote may be of a change that nobody was promised
+        return Promise(0, None, index, index_term)  # term and vote may be of a change that no one was promised
 
     def _listen_to(self, member: Member) -> None:
         """Record what it sends to others, as it leaves."""

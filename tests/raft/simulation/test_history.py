@@ -29,7 +29,7 @@ GOOD = {
     "and once seen it stays": [write("a", 0, 10), write("b", 0, 10), read("b", 3, 4), read("a", 11, 12)],
 }
 BAD = {
-    "a value nobody wrote": [read("x", 0, 1)],
+    "a value that was not written": [read("x", 0, 1)],
     "a value from the future": [read("a", 0, 1), write("a", 2, 3)],
     "an acknowledged write is not seen": [write("a", 0, 1), read("", 2, 3)],
     "an overwritten value comes back": [write("a", 0, 1), write("b", 2, 3), read("a", 4, 5)],

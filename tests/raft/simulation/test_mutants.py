@@ -42,7 +42,7 @@ SCRIPTED: dict[str, tuple[Callable[[], None], str]] = {
     ),
     "reads_before_applied": (
         reads.test_6_4_a_read_waits_until_its_index_is_applied,
-        "a leader applies within microseconds what a read must hear from the others: only a long backlog shows it",
+        "a leader applies within microseconds what a read must receive from the others: only a long backlog shows it",
     ),
     "reads_before_the_own_entry": (
         reads.test_6_4_a_new_leader_reads_after_its_own_entry_is_committed,

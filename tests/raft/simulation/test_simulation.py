@@ -89,7 +89,7 @@ def test_seeds_are_run_from_the_command_line(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("arguments", [[], ["0"], ["0", "many"], ["0", "0"], ["--", "-1", "5"], ["0", "5", "6"]])
-def test_wrong_arguments_are_told_how_it_is_used(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_answered_with_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2

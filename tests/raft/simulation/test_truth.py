@@ -14,7 +14,7 @@ def log(end: int) -> list[LogEntry]:
     return [FIRST_ENTRY, *(LogEntry(NO_OP, RaftIndex(index), RaftTerm(1)) for index in range(2, end))]
 
 
-def test_a_node_that_its_disk_has_stopped_has_what_it_told_of() -> None:
+def test_a_node_that_its_disk_has_stopped_has_what_it_reported() -> None:
     """Seed 5189: it counted for the majority of an entry, and had failed when the leader applied that."""
     truth = Truth(lambda node, index: True)
     assert truth.durable_index_of("n1") == 0

@@ -79,7 +79,7 @@ class Truth:
         known = max((i for i in self._digests if i <= index), default=None)
         expected = b"" if known is None else self._digests[known]
         if digest != expected:
-            self.wrong(f"node {node} installed a snapshot at {index} whose state nobody has had")
+            self.wrong(f"node {node} installed a snapshot at {index} whose state no node has had")
 
     # Logs.
 
@@ -126,7 +126,7 @@ class Truth:
         return max(self._promises.get(host, NOTHING).index, self._reported.get(host, NOTHING).index)
 
     def lost_disk(self, host: str) -> None:
-        """It has gone down, and its disk is gone. What it had counts: a leader may hear of it later."""
+        """It has gone down, and its disk is gone. What it had counts: a leader may learn of it later."""
         self._lost[host] = self._promises.pop(host, NOTHING).index
         self._reported.pop(host, None)
 
@@ -161,7 +161,7 @@ class Truth:
 
 
 class WatchedRegisters(Registers):
-    """Tells the truth what it is given."""
+    """Passes on to the truth what it is given."""
 
     def __init__(self, node_id: int, truth: Truth) -> None:
         super().__init__()

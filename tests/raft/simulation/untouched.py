@@ -1,8 +1,8 @@
 """PySyncObj as released, as the nodes of the same simulation: same faults, same clients, same demands in the end.
 
 It is given the best of worlds: its disk loses nothing and takes no time (journal, term, vote and snapshot outlive any
-crash), its messages come in order and are never repeated, nobody retries, nobody reads. What is left are the faults of
-its core. Messages and snapshots are pickles, as it makes them.
+crash), its messages come in order and are never repeated, nothing is retried, nothing read. What is left are the
+faults of its core. Messages and snapshots are pickles, as it makes them.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_of_mutated_records_it_accepts_those_that_python_accepts(seed: int) -> N
 
 @pytest.mark.parametrize("length", [5, 6, 7, 8])
 def test_of_all_short_records(length: int) -> None:
-    """Of a few telling bytes: nulls, empty strings, one header, varints that end too late."""
+    """Of a few critical bytes: nulls, empty strings, one header, varints that end too late."""
     header = header_of(1)
     found = 0
     for body in itertools.product(b"\0\x01\x02\x80\xff" if length < 8 else b"\0\x01\x02\x80", repeat=length):
@@ -113,11 +113,11 @@ def test_longer_varints_than_necessary() -> None:
 
 
 def _names() -> list[bytes]:
-    telling = bytes((0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xEC, 0xED, 0xEE))
-    telling += bytes((0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF))
-    pairs = itertools.product(range(256), telling)
-    threes = itertools.product(telling, repeat=3)
-    fours = itertools.product(telling[-6:], telling, b"\x7f\x80\xbf\xc0", b"\x7f\x80\xbf\xc0")
+    critical = bytes((0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xEC, 0xED, 0xEE))
+    critical += bytes((0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF))
+    pairs = itertools.product(range(256), critical)
+    threes = itertools.product(critical, repeat=3)
+    fours = itertools.product(critical[-6:], critical, b"\x7f\x80\xbf\xc0", b"\x7f\x80\xbf\xc0")
     return [b"", *map(bytes, itertools.chain(pairs, threes, fours))]
 
 

@@ -207,7 +207,7 @@ def test_configs_have_their_sources() -> None:
         await cluster.start(1, 2, num_partitions="7")
         await cluster.create("t", retention_ms="1000")
         topic = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="t")
-        missing = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="nobody")
+        missing = pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name="missing")
         nodes = [pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_BROKER, name=name) for name in ("1", "2", "", "9")]
         request = pb.DescribeConfigsRequest(resources=[topic, missing, *nodes])
         response = (await ask(cluster, "DescribeConfigs", request, pb.DescribeConfigsResponse)).resources
@@ -361,7 +361,7 @@ def test_offsets_epochs_and_producer_ids() -> None:
             batches_pb2.OffsetQuery(topic="t", bound=common_pb2.OFFSET_BOUND_LATEST),
             batches_pb2.OffsetQuery(topic="t", timestamp_ms=1_000),
             batches_pb2.OffsetQuery(topic="t", timestamp_ms=5_000),
-            batches_pb2.OffsetQuery(topic="nobody", timestamp_ms=5_000),
+            batches_pb2.OffsetQuery(topic="missing", timestamp_ms=5_000),
         ]
         request = batches_pb2.ListOffsetsRequest(queries=queries)
         found = (await cluster.call(BATCHES + "ListOffsets", request, batches_pb2.ListOffsetsResponse)).offsets

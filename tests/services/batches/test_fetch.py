@@ -220,7 +220,7 @@ BAD = [
     ("future epoch", {"leader_epoch": 7}, "UNKNOWN_LEADER_EPOCH", {"limit": "1"}),
     ("read of a later leader", {"fetch_offset": 1, "last_fetched_epoch": 7}, "UNKNOWN_LEADER_EPOCH", {"limit": "1"}),
     ("unknown partition", {"partition": 4}, "UNKNOWN_TOPIC_OR_PARTITION", {"limit": "1"}),
-    ("unknown topic", {"topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION", {"topic": "nobody"}),
+    ("unknown topic", {"topic": "missing"}, "UNKNOWN_TOPIC_OR_PARTITION", {"topic": "missing"}),
     ("unknown id", {"topic": "", "topic_id": bytes(16)}, "UNKNOWN_TOPIC_ID", {}),
 ]
 

@@ -152,7 +152,7 @@ BAD = [
     ("too large", {"batches": batch([bytes(2 << 20)])}, "MESSAGE_TOO_LARGE"),
     ("stale leader epoch", {"leader_epoch": 0}, "FENCED_LEADER_EPOCH"),
     ("future leader epoch", {"leader_epoch": 9}, "UNKNOWN_LEADER_EPOCH"),
-    ("unknown topic", {"topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ("unknown topic", {"topic": "missing"}, "UNKNOWN_TOPIC_OR_PARTITION"),
     ("unknown id", {"topic": "", "topic_id": bytes(16)}, "UNKNOWN_TOPIC_ID"),
     ("another id", {"topic": "other"}, "UNKNOWN_TOPIC_ID"),
 ]

@@ -71,7 +71,7 @@ def test_a_refusal_does_not_overtake_what_came_before_it() -> None:
             broken = message(2)
             broken.partitions[0].batches = broken.partitions[0].batches[:-1]
             await calls.send(broken)
-            await calls.send(message(3, topic="nobody"))
+            await calls.send(message(3, topic="missing"))
             (other,) = await results(calls, 1)
             assert (other.correlation_id, other.error.code) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
             await cluster.follow(2, 1)
@@ -88,7 +88,7 @@ def test_acks_none_answers_failures_alone() -> None:
         await cluster.create()
         async with cluster.stream(STREAM, pb.ProduceStreamResponse) as calls:
             await calls.send(message(1, acks=common_pb2.ACKS_NONE))
-            await calls.send(message(2, topic="nobody", acks=common_pb2.ACKS_NONE))
+            await calls.send(message(2, topic="missing", acks=common_pb2.ACKS_NONE))
             await calls.send(message(3, acks=common_pb2.ACKS_LEADER))
             assert [result.correlation_id for result in await results(calls, 2)] == [2, 3]
             assert cluster.node.leader().log_end_offset == 2

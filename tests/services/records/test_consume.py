@@ -390,10 +390,10 @@ def test_a_member_that_cannot_join_says_why() -> None:
 def test_an_unknown_topic_is_an_error_by_choice() -> None:
     async def story(stage: GroupStage) -> None:
         async with consuming(stage) as client:
-            await client.join(topics=["t", "nobody"], on_unknown_topic=pb.UNKNOWN_TOPIC_POLICY_FAIL)
+            await client.join(topics=["t", "missing"], on_unknown_topic=pb.UNKNOWN_TOPIC_POLICY_FAIL)
             with pytest.raises(UnknownTopicOrPartitionError) as refused:
                 await client.until(lambda: False)
-            assert (refused.value.details["topic"], refused.value.details["field"]) == ("nobody", "join.topics")
+            assert (refused.value.details["topic"], refused.value.details["field"]) == ("missing", "join.topics")
         async with consuming(stage) as client:
             await client.join(topics=["t"], on_unknown_topic=pb.UNKNOWN_TOPIC_POLICY_FAIL)
             await client.until(lambda: client.owned == {0, 1})

@@ -95,7 +95,7 @@ BAD = [
     ("no topic", {"topic": ""}, "INVALID_TOPIC", "topic"),
     ("a path", {"topic": "../x"}, "INVALID_TOPIC", "topic"),
     ("the cluster's own", {"topic": "__consumer_offsets"}, "INVALID_TOPIC", "topic"),
-    ("nobody's", {"topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION", "topic"),
+    ("missing topic", {"topic": "missing"}, "UNKNOWN_TOPIC_OR_PARTITION", "topic"),
     ("partition", {"messages": records(b"a", partition=7)}, "UNKNOWN_TOPIC_OR_PARTITION", "records[0].partition"),
     ("negative partition", {"messages": records(b"a", partition=-1)}, "INVALID_REQUEST", "records[0].partition"),
     ("negative time", {"messages": records(b"a", timestamp_ms=-5)}, "INVALID_REQUEST", "records[0].timestamp_ms"),
@@ -362,7 +362,7 @@ def test_a_stream_answers_in_order_and_writes_in_order(node: int, order: Order) 
     [
         ({"records": records(bytes(1 << 20), b"x" * (1 << 20))}, "MESSAGE_TOO_LARGE"),
         ({"records": records(b"x", timestamp_ms=-1)}, "INVALID_REQUEST"),
-        ({"records": records(b"x", b"y"), "topic": "nobody"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"records": records(b"x", b"y"), "topic": "missing"}, "UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
 def test_a_request_that_cannot_be_written_is_answered_and_the_stream_goes_on(fields: dict[str, Any], code: str) -> None:

@@ -433,7 +433,7 @@ def test_a_time_is_found_in_front_of_a_batch_that_cannot_be_decoded() -> None:
 BAD = [
     (pb.SubscribeRequest(), "INVALID_REQUEST", "subscriptions"),
     (pb.SubscribeRequest(subscriptions=[everything("a/b")]), "INVALID_TOPIC", "subscriptions[0].topic"),
-    (pb.SubscribeRequest(subscriptions=[everything("nobody")]), "UNKNOWN_TOPIC_OR_PARTITION", "topic"),
+    (pb.SubscribeRequest(subscriptions=[everything("missing")]), "UNKNOWN_TOPIC_OR_PARTITION", "topic"),
     (pb.SubscribeRequest(subscriptions=[everything(partitions=[5])]), "UNKNOWN_TOPIC_OR_PARTITION", "partition"),
     (pb.SubscribeRequest(subscriptions=[everything()] * 2), "INVALID_REQUEST", "subscriptions[1]"),
     (pb.SubscribeRequest(subscriptions=[everything(partitions=[0, 0])]), "INVALID_REQUEST", "subscriptions[0]"),

@@ -277,7 +277,7 @@ def test_what_is_refused() -> None:
             await producer.init(transaction_timeout_ms=10**9)
         await producer.init()
         with pytest.raises(StreamlogError) as unknown:
-            await Producer(cluster, "nobody").end(commit=True)
+            await Producer(cluster, "missing").end(commit=True)
         assert unknown.value.code in ("INVALID_REQUEST", "UNKNOWN_PRODUCER_ID")
         name, producer.name = producer.name, ""
         assert await producer.send(b"of no transaction") == "INVALID_TXN_STATE"
