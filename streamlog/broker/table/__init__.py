@@ -5,6 +5,8 @@ replica                     one partition: from what is assigned to what there i
 partition_metadata          `partition.metadata`: the topic id of a log
 high_watermark_checkpoint   `replication-offset-checkpoint`
 offline_reports             replicas on failed disks, reported to the controller
+lag_reviews                 when the ISRs of all leaders are reviewed
+settings_by_topic           the topics' settings as they apply now
 log_upkeep                  retention, compaction and scrubbing of a log directory
 replica_state, log_dirs, open_transactions      what a replica, a directory, a log has: for elections and operators
 """

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Final
 
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import IsrProposer, LeaderReplica
@@ -22,17 +21,17 @@ from streamlog.broker.repair.digest import LogDigest, digest_of
 from streamlog.broker.repair.log_repairs import RepairReport, Repairs
 from streamlog.broker.repair.range_fetch import RangeFetch
 from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
+from streamlog.broker.table.lag_reviews import LagReviews
 from streamlog.broker.table.log_dirs import LogDirDescription, describe
 from streamlog.broker.table.log_upkeep import upkeep_of
 from streamlog.broker.table.offline_reports import OfflineReplicaReporter, OfflineReports
 from streamlog.broker.table.partition_metadata import read_topic_id
 from streamlog.broker.table.replica import Assignment, Replica, ReplicaContext, ReplicaFollowing, not_leader
 from streamlog.broker.table.replica_state import state_of
-from streamlog.broker.topic_settings import TopicSettings
+from streamlog.broker.table.settings_by_topic import SettingsByTopic
 from streamlog.config.settings import node_settings
 from streamlog.errors import (
     DamagedFileError,
-    InvalidConfigError,
     LeaderNotAvailableError,
     NotLeaderError,
     StorageError,
@@ -48,14 +47,9 @@ from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.ports import Ports
-from streamlog.replication.leader import GONE_MAX_MS
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
-
-REVIEWED_AT_ONCE: Final = 256
-REVIEW_PAUSE_S: Final = 0.02
-"""At least, between reviews of all leaders: a proposal that cannot be made is always due."""
 
 
 class Replicas:
@@ -84,7 +78,7 @@ class Replicas:
         self._replicas: dict[TopicPartition, Replica] = {}
         self._leaders: dict[tuple[str, int], LeaderReplica] = {}
         self._on_leading: tuple[Callable[[LeaderReplica], None], ...] = ()
-        self._settings: dict[str, TopicSettings] = {}  # by existing topic; resolved on first use
+        self._settings = SettingsByTopic(configs, ports.probe)
         self._tasks: asyncio.TaskGroup | None = None  # while running
         self._reports = OfflineReports(offline_reporter, ports.probe, self._unreported)
         self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
@@ -106,8 +100,8 @@ class Replicas:
             directories=directories,
             links=links,
             isr_proposer=isr_proposer,
-            settings_of=self._settings_of,
-            lag_max_ms=lambda: configs.node[node_settings.REPLICA_LAG_TIME_MAX_MS],
+            settings_of=self._settings.of,
+            lag_max_ms=self._lag_max_ms,
             is_active=self._is_active,
             address_of=view.address_of,
             spawn=self._spawn,
@@ -121,7 +115,7 @@ class Replicas:
 
     async def open(self) -> None:
         """Open all logs. Raises InconsistentClusterError, StorageError."""
-        await self._directories.open_logs(lambda partition: self._settings_of(partition.topic).log)
+        await self._directories.open_logs(lambda partition: self._settings.of(partition.topic).log)
         high_watermarks = self._high_watermarks.read()
         for directory in self._directories:
             directory.on_damage = self.repairs.notice
@@ -166,7 +160,7 @@ class Replicas:
                         )
                     )
                 tasks.create_task(self._keep_high_watermarks())
-                tasks.create_task(self._keep_reviewing())
+                tasks.create_task(LagReviews(self.leaders, self._lag_max_ms, self._ports.clock).run())
                 tasks.create_task(self._reports.run())
                 self._settings.clear()  # `open` may have come before the topics' configurations
                 self._image = self._view.image
@@ -281,24 +275,18 @@ class Replicas:
 
         Raises UnknownTopicOrPartitionError, UnknownTopicIdError, OffsetOutOfRangeError, StorageError.
         """
-        found = self._topic(topic, topic_id)
-        replica = self._replicas.get(TopicPartition(found.name, partition))
-        if replica is not None and replica.offline is not None:
-            raise replica.offline
-        if replica is None or replica.log is None or replica.topic_id != found.topic_id:
-            state = require_partition(found, partition)
-            raise not_leader(TopicPartition(found.name, partition), state, self._view.address_of)
-        return await digest_of(
-            replica.log, lambda: replica.high_watermark, self._ports.workers, start_offset, end_offset
-        )
+        replica, log = self._copy(topic, topic_id, partition)
+        return await digest_of(log, lambda: replica.high_watermark, self._ports.workers, start_offset, end_offset)
 
     async def repair(
         self, topic: str, topic_id: TopicId | None, partition: PartitionId, *, dry_run: bool
     ) -> RepairReport:
         """Read all of a replica that leads or follows, and repair the damage in it. As `digest`."""
-        return await self.repairs.examine(self._log_of(topic, topic_id, partition), dry_run=dry_run)
+        _, log = self._copy(topic, topic_id, partition)
+        return await self.repairs.examine(log, dry_run=dry_run)
 
-    def _log_of(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> Log:
+    def _copy(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> tuple[Replica, Log]:
+        """The replica on this node, in any role, and its log."""
         found = self._topic(topic, topic_id)
         replica = self._replicas.get(TopicPartition(found.name, partition))
         if replica is not None and replica.offline is not None:
@@ -306,7 +294,7 @@ class Replicas:
         if replica is None or replica.log is None or replica.topic_id != found.topic_id:
             state = require_partition(found, partition)
             raise not_leader(TopicPartition(found.name, partition), state, self._view.address_of)
-        return replica.log
+        return replica, replica.log
 
     async def read_range(
         self, topic_id: TopicId, partition: PartitionId, start: Offset, end: Offset, size_max: int
@@ -351,7 +339,7 @@ class Replicas:
             self._apply(image)
             return
         for topic in delta.removed_topics():
-            self._settings.pop(topic.name, None)
+            self._settings.forget(topic.name)
             self.traffic.forget(topic.name)
         for topic_id, differences in delta.changed_topics():  # deleted topics come first
             topic = image.topics.get(topic_id) or before.topics[topic_id]
@@ -376,7 +364,7 @@ class Replicas:
             topic = image.topics[topic_id]
             state = topic.partitions[partition_id]
             assigned[TopicPartition(topic.name, partition_id)] = Assignment(topic_id=topic_id, partition=state)
-        self._settings = {name: one for name, one in self._settings.items() if image.topic_named(name) is not None}
+        self._settings.keep(lambda name: image.topic_named(name) is not None)
         for partition, replica in list(self._replicas.items()):
             if partition not in assigned:
                 replica.assign(None)
@@ -411,34 +399,14 @@ class Replicas:
         broker = self._view.image.brokers.get(broker_id)
         return broker is not None and broker.active
 
-    # -- configurations
-
-    def _settings_of(self, topic: str) -> TopicSettings:
-        """The previous settings, if a value cannot be parsed (of a newer release)."""
-        found = self._settings.get(topic)
-        if found is None:
-            found = self._settings[topic] = self._resolve(topic, TopicSettings.DEFAULT)
-        return found
-
-    def _resolve(self, topic: str, otherwise: TopicSettings) -> TopicSettings:
-        try:
-            return TopicSettings.of(self._configs, topic)
-        except InvalidConfigError as e:
-            self._ports.probe("topic_config_refused", topic=topic, reason=str(e))
-            return otherwise
-
     def _on_configs(self, topics: Sequence[str] | None) -> None:
-        """The logs of a deleted topic keep its settings, which determine how long their files stay."""
-        changed: dict[str, TopicSettings] = {}
-        for topic in tuple(self._settings) if topics is None else topics:
-            old = self._settings.get(topic)
-            if old is None or self._view.image.topic_named(topic) is None:
-                continue
-            if (new := self._resolve(topic, old)) != old:
-                changed[topic] = self._settings[topic] = new
+        changed = self._settings.update(topics, lambda name: self._view.image.topic_named(name) is not None)
         for partition, replica in self._replicas.items():
             if partition.topic in changed:
                 replica.on_settings(changed[partition.topic])
+
+    def _lag_max_ms(self) -> int:
+        return self._configs.node[node_settings.REPLICA_LAG_TIME_MAX_MS]
 
     # -- maintenance
 
@@ -478,26 +446,6 @@ class Replicas:
             interval_ms = self._configs.node[node_settings.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS]
             await asyncio.sleep(interval_ms / 1000)
             await self._high_watermarks.write()
-
-    async def _keep_reviewing(self) -> None:
-        """A follower that lags leaves the ISR when its time has passed (SEMANTICS 3), not at some later review."""
-        while True:
-            await asyncio.sleep(self._review_in_s())
-            for number, leader in enumerate(self.leaders(), 1):
-                if leader.ended is None:
-                    leader.review_isr()
-                if number % REVIEWED_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # thousands of partitions: other tasks get their turn
-
-    def _review_in_s(self) -> float:
-        """Until the first follower of this node's leaders has been behind for too long. A follower that falls behind
-        later has at least the longest pause, so it is not missed.
-        """
-        longest_ms = min(GONE_MAX_MS, self._context.lag_max_ms())
-        now_ms = int(self._ports.clock.monotonic() * 1000)
-        due = [leader.state.next_due_ms() for leader in self._leaders.values() if leader.ended is None]
-        first_ms = min((at_ms for at_ms in due if at_ms is not None), default=now_ms + longest_ms)
-        return max(REVIEW_PAUSE_S, min(first_ms - now_ms, longest_ms) / 1000)
 
 
 def _leaf(group: BaseExceptionGroup[StorageError]) -> StorageError:
