@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from streamlog.aio.group_tasks import start_unless_ending
 from streamlog.coordinator.transaction_shard import PreparedEnd, TransactionShard
 from streamlog.errors import (
     CoordinatorNotAvailableError,
@@ -107,8 +108,7 @@ class MarkerWriter:
 
     def write(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
         """As coordinator.transaction_shard.MarkerQueue."""
-        if self._tasks is not None:
-            self._tasks.create_task(self._begin(_Job(shard, prepared)))
+        start_unless_ending(self._tasks, self._begin(_Job(shard, prepared)))
 
     async def _begin(self, job: _Job) -> None:
         """Wait until the decision is replicated; no marker may be written before."""
@@ -152,7 +152,7 @@ class MarkerWriter:
         queue = self._queues.get(leader)
         if queue is None:
             queue = self._queues[leader] = deque()
-            self._tasks.create_task(self._serve(leader, queue))
+            start_unless_ending(self._tasks, self._serve(leader, queue))
         queue.append(item)
 
     async def _serve(self, node: BrokerId, queue: deque[_Item]) -> None:
@@ -161,8 +161,8 @@ class MarkerWriter:
             some = [queue.popleft() for _ in range(min(len(queue), MARKERS_PER_REQUEST_MAX))]
             some = [item for item in some if not item.job.is_finished]
             failed = await self._write(node, some) if some else []
-            if failed and self._tasks is not None:
-                self._tasks.create_task(self._again(failed))
+            if failed:
+                start_unless_ending(self._tasks, self._again(failed))
         del self._queues[node]
 
     async def _again(self, failed: list[_Item]) -> None:

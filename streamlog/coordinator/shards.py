@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
+from streamlog.aio.group_tasks import start_unless_ending
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.shard_log import ShardLog
 from streamlog.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
@@ -74,8 +75,8 @@ class Shards(Generic[M]):
             self._tasks = None
 
     def _lead(self, replica: LeaderReplica) -> None:
-        if replica.partition.topic == self._topic and self._tasks is not None and replica.ended is None:
-            self._tasks.create_task(self._run_shard(replica))
+        if replica.partition.topic == self._topic and replica.ended is None:
+            start_unless_ending(self._tasks, self._run_shard(replica))
 
     async def _run_shard(self, replica: LeaderReplica) -> None:
         partition = replica.partition.partition

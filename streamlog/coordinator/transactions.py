@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Final
 
+from streamlog.aio.group_tasks import start_unless_ending
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config.settings import group_settings
 from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
@@ -61,8 +62,7 @@ class TransactionCoordinator:
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         """Start a task in the group of `run`."""
-        assert self._tasks is not None
-        self._tasks.create_task(work)
+        start_unless_ending(self._tasks, work)
 
     def _expiration_ms(self) -> int:
         return self._configs.node[group_settings.TRANSACTIONAL_ID_EXPIRATION_MS]

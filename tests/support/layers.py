@@ -40,6 +40,7 @@ ALLOWED = {
         "transactions",
     },
     "broker": {
+        "aio",
         "tls",
         "model",
         "metrics",

@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from streamlog.aio.group_tasks import start_unless_ending
 from streamlog.broker import replica_wire as wire
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.following.follower_traces import FollowerTraces
@@ -159,7 +160,7 @@ class FollowerLink:
         followed.state, followed.timer = FollowState.WAITING, None
         if self._is_open:
             followed.state = FollowState.REPAIRING
-            self._tasks.create_task(self._read_held(followed))
+            start_unless_ending(self._tasks, self._read_held(followed))
 
     async def _read_held(self, followed: Followed) -> None:
         try:
@@ -387,7 +388,7 @@ class FollowerLink:
     def _repair(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work`, then follow again."""
         followed.state = FollowState.REPAIRING
-        self._tasks.create_task(self._run_repair(followed, work))
+        start_unless_ending(self._tasks, self._run_repair(followed, work))
 
     async def _run_repair(self, followed: Followed, work: Callable[[], Awaitable[None]]) -> None:
         """Runs to its end also after `unfollow`: a log must not be left half truncated."""

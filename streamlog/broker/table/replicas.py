@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
+from streamlog.aio.group_tasks import start_unless_ending
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import IsrProposer, LeaderReplica
 from streamlog.broker.repair.digest import LogDigest, digest_of
@@ -390,10 +391,7 @@ class Replicas:
             self._replicas.pop(partition, None)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        if self._tasks is None:  # stopping: the next start continues
-            work.close()
-        else:
-            self._tasks.create_task(work)
+        start_unless_ending(self._tasks, work)  # else the next start continues
 
     def _is_active(self, broker_id: BrokerId) -> bool:
         broker = self._view.image.brokers.get(broker_id)

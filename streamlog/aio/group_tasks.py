@@ -1,0 +1,18 @@
+"""Tasks of a group that may be shutting down: a timer or a callback can fall between its cancellation and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+def start_unless_ending(tasks: asyncio.TaskGroup | None, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    """None where the group has ended or is being cancelled: the work is not begun, as if it had been cancelled too."""
+    if tasks is not None:
+        try:
+            return tasks.create_task(work)
+        except RuntimeError:  # TaskGroup's only errors are about its own state
+            pass
+    work.close()
+    return None
