@@ -25,6 +25,7 @@ RESTRICTED = {
         "api/health.py",
         "api/pb",
         "api/reflection.py",
+        "api/request_resources.py",
         "api/service.py",
         "client/schemas/protobuf.py",  # a user's messages
         "console/decoding",  # messages of a user's schema

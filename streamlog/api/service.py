@@ -15,7 +15,7 @@ Common to all methods:
 Unparsable
   messages, text that is not UTF-8, and numbers out of bounds (`bounds`) are INVALID_REQUEST.
 - A call with a guard (`CallInfo.guard`): each message is admitted before the handler gets it, and what the caller may
-  not see is removed from responses.
+  not see is removed from responses. A call with an audit (`CallInfo.audit`): it gets each message before that.
 - A call whose deadline passed before it begins is dropped. The port handles cancellation: it cancels the handler.
 - A StreamlogError, also one from a TaskGroup, ends the call with its status and google.rpc.Status
 (streamlog.api.errors).
@@ -40,7 +40,7 @@ from streamlog.errors import (
     RequestTooLargeError,
     StreamlogError,
 )
-from streamlog.ports import CallGuard, CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import CallAudit, CallGuard, CallInfo, Clock, RpcError, Stream, StreamHandler, UnaryHandler
 
 # Default limit of a request, in bytes. Parsed, 1 MiB of the smallest submessages takes some 30 MiB of memory until the
 # call ends.
@@ -73,10 +73,16 @@ class Requests(Generic[Request]):
     """Received from the caller."""
 
     def __init__(
-        self, stream: Stream, request_type: type[Request], bytes_max: int, guard: CallGuard | None = None
+        self,
+        stream: Stream,
+        request_type: type[Request],
+        bytes_max: int,
+        guard: CallGuard | None = None,
+        audit: CallAudit | None = None,
     ) -> None:
         self._stream = stream
         self._guard = guard
+        self._audit = audit
         self._type = request_type
         self._bytes_max = bytes_max
 
@@ -86,8 +92,12 @@ class Requests(Generic[Request]):
         if data is None:
             return None
         message = parse(self._type, data, self._bytes_max)
+        if self._audit is not None:
+            self._audit.request(message)
         if self._guard is not None:
             self._guard.admit(message)
+        if self._audit is not None:
+            self._audit.admitted(message)
         return message
 
 
@@ -146,8 +156,10 @@ def unary(
     """One request, one response."""
 
     async def serve(data: bytes, call: Call) -> bytes:
-        guard = call.info.guard
+        guard, audit = call.info.guard, call.info.audit
         request = parse(request_type, data, request_bytes_max)
+        if audit is not None:
+            audit.request(request)
         if guard is not None:
             guard.admit(request)
         answer = await handler(request, call)
@@ -180,7 +192,7 @@ def downstream(
 
     async def serve(stream: Stream, call: Call) -> None:
         guard = call.info.guard
-        request = await Requests(stream, request_type, request_bytes_max, guard).recv()
+        request = await Requests(stream, request_type, request_bytes_max, guard, call.info.audit).recv()
         if request is None:
             raise InvalidRequestError("the call ended without a request", field="request")
         await handler(request, Responses(stream, guard), call)
@@ -208,7 +220,8 @@ def duplex(
 
     async def serve(stream: Stream, call: Call) -> None:
         guard = call.info.guard
-        await handler(Requests(stream, request_type, request_bytes_max, guard), Responses(stream, guard), call)
+        requests = Requests(stream, request_type, request_bytes_max, guard, call.info.audit)
+        await handler(requests, Responses(stream, guard), call)
 
     return Method(
         name=name,

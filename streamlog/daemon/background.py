@@ -7,7 +7,7 @@
 So a start in the background reports a port in use or a locked directory as a start in the foreground does; and where it
 succeeds, the node's pid and log.
 
-The log (`streamlogd-ID.log`, rotated: `log_file`) and the pid file (`streamlogd-ID.pid`) are in the first log
+The log (`streamlogd-ID.log`, rotated: `logs.log_file`) and the pid file (`streamlogd-ID.pid`) are in the first log
 directory, the one place that the node's user can surely write to; the pid file is removed when the node stops.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from streamlog.daemon.log_file import LogFile
+from streamlog.daemon.logs.log_file import LogFile
 from streamlog.daemon.text_file import write_private
 
 _LINE_BYTES_MAX = 64 << 10

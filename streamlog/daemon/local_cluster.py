@@ -29,6 +29,7 @@ from msgspec import Struct
 from streamlog.config import Config, load_node
 from streamlog.config.properties import escape_value, parse_properties
 from streamlog.config.settings import node_settings as settings
+from streamlog.config.settings.security_settings import AUDIT_LOG_FILE
 from streamlog.daemon.free_ports import HOST, free_ports, is_free
 from streamlog.daemon.local_process import ProcessId, load_process_id, save_process_id
 from streamlog.daemon.text_file import private, read_properties, write_private
@@ -195,6 +196,7 @@ class LocalCluster:
             if authority is not None:
                 authority.add_node(node_id, [HOST, "localhost"])
                 values |= node_settings(self._certificates, node_id, address)
+                values[AUDIT_LOG_FILE.name] = str((node.folder / "audit.log").absolute())
             write_private(node.properties, _properties({**values, **overrides}))
 
     def start(self, node: LocalNode) -> bool:

@@ -21,8 +21,8 @@ from streamlog.config.settings.not_yet import NOT_YET, REFUSED
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import DaemonFiles, StartReport, detach, remove_pid
 from streamlog.daemon.file_limit import raise_file_limit
-from streamlog.daemon.library_logs import install
-from streamlog.daemon.log_lines import LogLines, LogOutput
+from streamlog.daemon.logs.library_logs import install
+from streamlog.daemon.logs.log_lines import LogLines, LogOutput
 from streamlog.daemon.text_file import read_properties
 from streamlog.daemon.tls import check_tls
 from streamlog.daemon.tracing_choice import check_tracing

@@ -18,7 +18,8 @@ from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, wr
 from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.audit_file import open_audit
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.daemon.tls import certificate_families, node_certificates
 from streamlog.daemon.tracing_choice import open_tracing
 from streamlog.metrics import Family
@@ -59,6 +60,7 @@ async def serve(
         tls=None if certificates is None else certificates.credentials,
     )
     spans = open_tracing(config.config, lines)
+    audit = open_audit(config.config, lines)
     ports = Ports(
         fs=fs,
         network=network,
@@ -68,6 +70,7 @@ async def serve(
         probe=_make_probe(start_report, files, lines),
         log_levels=levels,
         tracing=spans,
+        audit=audit,
     )
     node = Node(config, ports)
     nodes.append(node)
@@ -85,6 +88,8 @@ async def serve(
         task.cancel()
     if spans is not None:
         await spans.close()
+    if audit is not None:
+        await asyncio.to_thread(audit.close)
     await network.close()
     workers.close()
     fs.close()

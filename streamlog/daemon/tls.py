@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from streamlog.config import Config
 from streamlog.config.addresses import Protocol
 from streamlog.config.settings import node_settings as settings
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.metrics import Family
 from streamlog.metrics.families import gauge
 from streamlog.model import BrokerId

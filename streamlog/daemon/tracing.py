@@ -32,7 +32,7 @@ from opentelemetry.trace import SpanKind as OtelKind
 from streamlog.config import Config
 from streamlog.config.settings import node_settings as node
 from streamlog.config.settings import node_tracing_settings as settings
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.daemon.span_exporters import LogExporter, ReportingExporter, captured_reasons
 from streamlog.errors import InvalidConfigError
 from streamlog.ports import Span, SpanKind

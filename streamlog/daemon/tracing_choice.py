@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.config import Config
 from streamlog.config.settings import node_tracing_settings as settings
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.errors import InvalidConfigError
 
 if TYPE_CHECKING:

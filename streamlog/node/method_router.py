@@ -25,6 +25,7 @@ from streamlog.node.metrics.calls import CallMeter
 from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import ANY_METHOD, CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 from streamlog.services.access.gate import MethodGate
+from streamlog.services.audit.trail import AuditTrail
 from streamlog.tls.callers import INTERNAL_PREFIX, check_node
 
 
@@ -38,13 +39,15 @@ class MethodRouter:
         meter: CallMeter,
         gate: MethodGate | None = None,
         spans: RequestSpans | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         """`unary`, `streaming`: full names of the methods. `meter` counts their calls. `gate`: of a node with an
-        authorizer. `spans`: of a node that is traced.
+        authorizer. `spans`: of a node that is traced. `audit`: of one with an audit log.
         """
         self._meter = meter
         self._gate = gate
         self._spans = spans
+        self._audit = audit
         self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _unavailable)
         self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _unavailable_stream)
 
@@ -80,10 +83,14 @@ class MethodRouter:
 
     def _traced_unary(self, name: str) -> UnaryHandler:
         handler = self._route_unary(name)
+        if self._audit is not None:
+            handler = self._audit.unary(name, handler)
         return handler if self._spans is None else self._spans.traced(name, handler)
 
     def _traced_stream(self, name: str) -> StreamHandler:
         handler = self._route_stream(name)
+        if self._audit is not None:
+            handler = self._audit.stream(name, handler)
         return handler if self._spans is None else self._spans.traced(name, handler)
 
     # The handler is looked up for each call, since it may change; nothing is awaited in between.

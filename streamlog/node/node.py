@@ -41,6 +41,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node import served_methods
 from streamlog.node.addresses import advertised_address, bootstrap_addresses, configured_voters, listen_address
+from streamlog.node.auditing import made_audit_topic, made_trail
 from streamlog.node.authorization import made_authorizer, made_gate
 from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
 from streamlog.node.data_plane import DataPlane, directory_ids
@@ -82,12 +83,16 @@ class Node:
         gate = made_gate(self._config, self._view, self._authorizer, ports)
         self.metrics = NodeMetrics(self._node_id, self._view, ports, self._authorizer, lambda: self.is_ready)
         self.metrics.logins = None if gate is None else gate.logins
+        self._audit_topic = made_audit_topic(self._config, self._view, ports)
+        audit = made_trail(self._config, self._node_id, self._view, ports, self._audit_topic)
+        self.metrics.audit, self.metrics.audit_topic = audit, self._audit_topic
         self._router = MethodRouter(
             served_methods.unary_methods(),
             served_methods.streaming_methods(),
             self.metrics.calls,
             gate,
             None if ports.tracing is None else RequestSpans(ports.tracing),
+            audit,
         )
         self._address: Address | None = None
         self._cluster_id = ""
@@ -308,8 +313,14 @@ class Node:
             serving = tasks.create_task(plane.run())
             self._serve_clients(services)
             await registration.serve()
+            auditing = None
+            if self._audit_topic is not None:
+                auditing = tasks.create_task(self._audit_topic.run(self.address))
             self._set_ready()
             await self._stopping.wait()
+            if self._audit_topic is not None and auditing is not None:
+                await self._audit_topic.close()
+                auditing.cancel()
             await self._controlled_shutdown(registration)
             self._router.disconnect(served_methods.CLIENT_PREFIX)
             beating.cancel()

@@ -14,12 +14,14 @@ Rules, the same for both:
   executed.
 """
 
+from streamlog.ports.audit import AuditEvent, AuditResource, AuditSink
 from streamlog.ports.bundle import Ports
 from streamlog.ports.clock import Clock
 from streamlog.ports.disk import Buffer, DirectoryLock, File, FileSystem, Mapping
 from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import (
     ANY_METHOD,
+    CallAudit,
     CallGuard,
     CallInfo,
     Channel,
@@ -39,7 +41,11 @@ from streamlog.ports.workers import Workers
 
 __all__ = [
     "ANY_METHOD",
+    "AuditEvent",
+    "AuditResource",
+    "AuditSink",
     "Buffer",
+    "CallAudit",
     "CallGuard",
     "CallInfo",
     "Channel",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from streamlog.ports.audit import AuditSink
 from streamlog.ports.clock import Clock
 from streamlog.ports.disk import FileSystem
 from streamlog.ports.log_levels import LogLevels
@@ -23,3 +24,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     probe: Probe
     log_levels: LogLevels = field(default_factory=LogLevels)  # of what `probe` logs
     tracing: Tracing | None = None  # None: off
+    audit: AuditSink | None = None  # None: off

@@ -71,9 +71,12 @@ class CallInfo(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str] = field(default_factory=dict)
     identity: str | None = None  # subject of the caller's verified certificate; None: not TLS
     names: tuple[str, ...] = ()  # alternative names of that certificate
+    certificate: bytes | None = None  # that certificate, in PEM
     deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
     # What the caller may do; None: everything.
     guard: CallGuard | None = None
+    # What goes into the audit log of the call; None: nothing.
+    audit: CallAudit | None = None
     # The transport's part of the call after its handler has returned; None: the call ends with its handler.
     transport: CallTransport | None = None
     # Of the call, where it is traced.
@@ -109,12 +112,35 @@ class CallGuard(Protocol):
         """None: it may. Without a name, the topic of this id."""
         ...
 
+    def may_use(self, operation: str, topic: str, /) -> bool:
+        """Whether `topic_refusal` is None; nothing is refused yet."""
+        ...
+
     def creation_refusal(self, topic: str, /) -> StreamlogError | None:
         """Whether it may create this topic."""
         ...
 
     def may_list(self, kind: str, name: str, /) -> bool:
         """Whether it may see a `GROUP` or a `TRANSACTIONAL_ID` in a list."""
+        ...
+
+
+class CallAudit(Protocol):
+    """Made by the owner of the server for a call that the audit log covers."""
+
+    principal: str  # the caller, as far as it is known
+    guard: CallGuard | None
+
+    def request(self, message: object, /) -> None:
+        """Called with each parsed message, before it is admitted."""
+        ...
+
+    def admitted(self, message: object, /) -> None:
+        """Called after that, where the call is a stream."""
+        ...
+
+    def refused(self, operation: str, kind: str, name: str, code: str, /) -> None:
+        """The caller lacked this right on a resource; the call may go on with others."""
         ...
 
 

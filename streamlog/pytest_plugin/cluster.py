@@ -20,7 +20,7 @@ from streamlog.client.admin.values import CreatedTopic
 from streamlog.config import Loaded, load_node
 from streamlog.config.settings import node_settings
 from streamlog.daemon.free_ports import HOST, free_ports
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.daemon.tracing_choice import check_tracing, open_tracing
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 from streamlog.metadata.image.image import MetadataImage

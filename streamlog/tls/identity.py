@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from streamlog.model import INT32_MAX, BrokerId
@@ -25,3 +26,14 @@ def node_of(names: Iterable[str]) -> BrokerId | None:
     if len(found) != 1 or (node_id := found.pop()) > INT32_MAX:
         return None
     return BrokerId(node_id)
+
+
+@lru_cache(maxsize=1_024)
+def serial_of(certificate: bytes) -> str:
+    """The serial number of a certificate in PEM, hexadecimal; empty if it cannot be read."""
+    from cryptography import x509  # takes long to load: imported where there is TLS
+
+    try:
+        return f"{x509.load_pem_x509_certificate(certificate).serial_number:x}"
+    except ValueError:
+        return ""

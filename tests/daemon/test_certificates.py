@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.config import Config, PropertiesFile, load_node
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.daemon.tls import NodeCertificates, certificate_families, node_certificates
 from streamlog.errors import InvalidConfigError
 from streamlog.tls.authority import Authority

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from streamlog.daemon.free_ports import free_ports
-from streamlog.daemon.library_logs import TEXT_LENGTH_MAX, install
-from streamlog.daemon.log_file import LogFile
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.library_logs import TEXT_LENGTH_MAX, install
+from streamlog.daemon.logs.log_file import LogFile
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.ports.log_levels import LOGGERS, REQUESTS, ROOT, LogLevel, LogLevels, resolved
 
 KEYS = ["time", "level", "node", "logger", "event", "message", "fields"]

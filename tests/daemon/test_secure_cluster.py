@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from cryptography.x509 import load_pem_x509_certificates
 
 from streamlog.cli.main import main
 from streamlog.client import Admin, Consumer, Producer
@@ -18,7 +20,7 @@ from streamlog.client.admin.values import NewTopic
 from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.errors import SslAuthenticationError, Status
 from streamlog.node.served_methods import streaming_methods, unary_methods
-from streamlog.ports import HandshakeError, RpcError
+from streamlog.ports import AuditEvent, AuditResource, HandshakeError, RpcError
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.tls.authority import CA_CERTIFICATE, Authority
@@ -115,6 +117,27 @@ def test_a_client_may_call_no_method_between_nodes(cluster: LocalCluster, method
     error = next(one for one in answers if one is None or one.status is not Status.UNAVAILABLE)
     assert error is not None
     assert (error.status, "is for nodes of the cluster only" in error.message) == (Status.PERMISSION_DENIED, True)
+
+
+def test_the_audit_log_names_who_was_refused_and_who_changed_what(cluster: LocalCluster) -> None:
+    with Admin(settings(cluster)) as admin:
+        admin.create_topics([NewTopic(name="audited", partitions=1)])
+    call(cluster, files(cluster, "admin"), "/streamlog.internal.v1.Controller/Heartbeat")
+    wait_until(lambda: any(event.resources == (AuditResource("topic", "audited"),) for event in _audited(cluster)))
+    wait_until(lambda: any(event.result == "refused" for event in _audited(cluster)))
+    created = next(event for event in _audited(cluster) if event.resources == (AuditResource("topic", "audited"),))
+    refused = next(event for event in _audited(cluster) if event.result == "refused")
+    certificate = load_pem_x509_certificates((cluster.directory / "certs" / "admin.pem").read_bytes())[0]
+    for event in (created, refused):
+        assert event.certificate == f"{certificate.serial_number:x}"
+        assert (event.principal, event.address) == ("User:CN=admin,O=streamlog", "127.0.0.1")
+    assert (created.method, created.result) == ("streamlog.v1.Admin/CreateTopics", "allowed")
+    assert refused.method.startswith("streamlog.internal.v1.")
+
+
+def _audited(cluster: LocalCluster) -> list[AuditEvent]:
+    logs = (node.folder / "audit.log" for node in cluster.nodes)
+    return [msgspec.json.decode(line, type=AuditEvent) for log in logs for line in log.read_text().splitlines()]
 
 
 def test_a_node_speaks_for_itself_only(cluster: LocalCluster) -> None:

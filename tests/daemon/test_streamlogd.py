@@ -19,7 +19,7 @@ from streamlog.config import PropertiesFile, load_node
 from streamlog.daemon.arguments import parse_arguments
 from streamlog.daemon.background import DaemonFiles
 from streamlog.daemon.free_ports import free_ports
-from streamlog.daemon.log_lines import VALUE_LENGTH_MAX, LogLines
+from streamlog.daemon.logs.log_lines import VALUE_LENGTH_MAX, LogLines
 from streamlog.daemon.main import (
     INTERNAL_ERROR,
     STOPPED,

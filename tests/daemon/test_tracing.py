@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from streamlog.config import Config, PropertiesFile, load_node
 from streamlog.daemon import tracing
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.daemon.main import USAGE_ERROR, main
 from streamlog.daemon.span_exporters import REPORT_S, ReportingExporter
 from streamlog.daemon.tracing import NodeSpans

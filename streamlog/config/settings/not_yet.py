@@ -19,11 +19,10 @@ NOT_YET: Final[Mapping[str, str]] = {
     "it optional",
     "bearer.token": _TOKENS,
     "bearer.tokens.file": _TOKENS,
-    "audit.log.file": "there is no audit log yet",
     "exclude.internal.topics": "topics cannot be selected by a pattern",
     "offsets.commit.timeout.ms": "a commit waits until the deadline of its call",
 }
 
 # A node that ignored one of these would be open where its operator believes it protected.
-REFUSED: Final = ("ssl.client.auth", "bearer.tokens.file", "audit.log.file")
+REFUSED: Final = ("ssl.client.auth", "bearer.tokens.file")
 WARNED: Final = frozenset(NOT_YET) - {"bearer.token"}

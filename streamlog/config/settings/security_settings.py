@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import Boolean, ListOf, OneOf, Text
+from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Text, count, size_bytes
 from streamlog.config.setting import Section, Setting, section
 from streamlog.config.settings.tls_settings import TLS
 
@@ -33,7 +33,20 @@ ALLOW_EVERYONE_IF_NO_ACL_FOUND: Final = Setting(
     doc="Whether every principal may use a resource that has no access control list.")
 AUDIT_LOG_FILE: Final[Setting[str | None]] = Setting(
     "audit.log.file", Text(), None, ours=True,
-    doc="The audit log: which principal changed what, and which requests were refused; empty: none is written.")
+    doc="The audit log, a line of JSON an event: which principal changed what, and which requests were refused; empty: "
+        "no file is written.")
+AUDIT_LOG_EVENTS: Final = Setting(
+    "audit.log.events", ListOf(OneOf(("changes", "refusals", "writes", "reads"))), ("changes", "refusals"), ours=True,
+    doc="What the audit log covers: administrative changes, refused requests, writes, reads of records and metadata.")
+AUDIT_LOG_MAX_BYTES: Final = Setting(
+    "audit.log.max.bytes", size_bytes(0, INT64_MAX), 64 << 20, ours=True,
+    doc="The size at which a new file of the audit log is started; 0: never.")
+AUDIT_LOG_COUNT: Final = Setting(
+    "audit.log.count", count(1, 1_000), 10, ours=True,
+    doc="How many files of the audit log are kept, the current one included; 1: a single file without a limit.")
+AUDIT_LOG_TOPIC: Final[Setting[str | None]] = Setting(
+    "audit.log.topic", Text(), None, ours=True,
+    doc="A topic that gets the events of the audit log too, created when it is first needed; empty: none.")
 # fmt: on
 
 SECURITY: Final = Section("Security", (*TLS.settings, *section("", globals()).settings))

@@ -15,6 +15,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.metrics.families import Family, gauge, info, single
 from streamlog.model import BrokerId, LeaderEpoch
 from streamlog.node.metrics.access import access_families
+from streamlog.node.metrics.audit import audit_families
 from streamlog.node.metrics.calls import CallMeter
 from streamlog.node.metrics.changes import MetadataChanges
 from streamlog.node.metrics.client_bounds import client_bound_families
@@ -28,10 +29,11 @@ from streamlog.node.metrics.spans import span_families
 from streamlog.node.metrics.transactions import transaction_families
 from streamlog.node.quorum_clock import QuorumClock
 from streamlog.node.quorum_member import QuorumMember
-from streamlog.ports import Ports
+from streamlog.ports import AuditSink, Ports
 from streamlog.release import RELEASE
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
+from streamlog.services.audit.trail import AuditTrail
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.storage.directories.directories import LogDirectories
 
@@ -68,6 +70,8 @@ class NodeMetrics:
         self._changes = MetadataChanges(me, view, self._was_proven)
         self.calls = CallMeter(ports.clock, ports.probe, ports.log_levels)
         self.logins: Authenticator | None = None  # None without an authorizer
+        self.audit: AuditTrail | None = None  # None: off
+        self.audit_topic: AuditSink | None = None
         self.sources: Sources | None = None
 
     def _was_proven(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> bool:
@@ -82,6 +86,7 @@ class NodeMetrics:
             *self.calls.families(),
             *self._changes.families(),
             *access_families(self._authorizer, self.logins),
+            *audit_families(self.audit, self._ports.audit, self.audit_topic),
             *span_families(self._ports.tracing),
         ]
         sources = self.sources

@@ -164,6 +164,7 @@ class Handlers(grpc.GenericRpcHandler):
             metadata={key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)},
             identity=None if certificate is None else _subject(certificate),
             names=() if certificate is None else _texts(certificate.get("x509_subject_alternative_name", ())),
+            certificate=None if certificate is None else next(iter(certificate.get("x509_pem_cert", ())), None),
             deadline=None if left_s is None else time.monotonic() + left_s,
             transport=_Transport(),
         )

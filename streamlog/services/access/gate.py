@@ -81,9 +81,10 @@ class MethodGate:
 
         async def handle(request: bytes, info: CallInfo) -> bytes:
             caller = await self._caller(info)
-            if info.span is not None:
-                info.span.set(PRINCIPAL, caller.principal)
+            _name(info, caller.principal)
             guard = self._guard(caller, info, row, remembers=False)
+            if info.audit is not None:
+                info.audit.guard = guard
             return await handler(request, info if guard is None else replace(info, guard=guard))
 
         return handle
@@ -93,9 +94,10 @@ class MethodGate:
 
         async def handle(stream: Stream, info: CallInfo) -> None:
             caller = await self._caller(info)
-            if info.span is not None:
-                info.span.set(PRINCIPAL, caller.principal)
+            _name(info, caller.principal)
             guard = self._guard(caller, info, row, remembers=True)
+            if info.audit is not None:
+                info.audit.guard = guard
             if guard is None and caller.user is None:
                 await handler(stream, info)
                 return
@@ -117,7 +119,7 @@ class MethodGate:
     async def _caller(self, info: CallInfo) -> _Caller:
         """RpcError."""
         if info.identity is not None and node_of(info.names) is not None:
-            return _Caller("node", may_all=True)
+            return _Caller(f"Node:{node_of(info.names)}", may_all=True)
         header = info.metadata.get(HEADER)
         if header is None:
             principal = ANONYMOUS if info.identity is None else principal_of(info.identity, self._rules)
@@ -139,7 +141,15 @@ class MethodGate:
         if row is None:
             self._authorizer.refused[AclResourceType.CLUSTER] += 1
             raise to_rpc(ClusterAuthorizationError(f"{caller.principal} may not call {info.method.lstrip('/')}"))
-        return Guard(self._authorizer, self._view, caller.principal, _host(info.peer), row, remembers=remembers)
+        return Guard(
+            self._authorizer,
+            self._view,
+            caller.principal,
+            _host(info.peer),
+            row,
+            remembers=remembers,
+            audit=info.audit,
+        )
 
     def _on_change(self) -> None:
         for one in list(self._open):
@@ -148,6 +158,14 @@ class MethodGate:
                 one.end(SaslAuthenticationError(f"user {caller.user} was deleted, or has another password"))
             elif one.guard is not None and (reason := one.guard.changed()) is not None:
                 one.end(reason)
+
+
+def _name(info: CallInfo, principal: str) -> None:
+    """To the call's span and its audit."""
+    if info.span is not None:
+        info.span.set(PRINCIPAL, principal)
+    if info.audit is not None:
+        info.audit.principal = principal
 
 
 def _host(peer: str) -> str:

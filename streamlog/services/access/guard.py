@@ -17,6 +17,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.view import MetadataView
 from streamlog.model import TopicId
+from streamlog.ports import CallAudit
 from streamlog.services.access.authorizer import Authorizer
 
 _TOPIC: Final = AclResourceType.TOPIC
@@ -31,16 +32,25 @@ _ERRORS: Final = {
 class Guard:
     """`row`: of `method_rights`, what the method needs."""
 
-    __slots__ = ("_asked", "_authorizer", "_host", "_row", "_view", "principal")
+    __slots__ = ("_asked", "_audit", "_authorizer", "_host", "_row", "_view", "principal")
 
     def __init__(
-        self, authorizer: Authorizer, view: MetadataView, principal: str, host: str, row: Any, *, remembers: bool
+        self,
+        authorizer: Authorizer,
+        view: MetadataView,
+        principal: str,
+        host: str,
+        row: Any,
+        *,
+        remembers: bool,
+        audit: CallAudit | None = None,
     ) -> None:
         self._authorizer = authorizer
         self._view = view
         self.principal = principal
         self._host = host
         self._row = row
+        self._audit = audit
         self._asked: dict[tuple[AclOperation, AclResourceType, str], bool] | None = {} if remembers else None
 
     # -- as CallGuard
@@ -64,7 +74,7 @@ class Guard:
             wanted = AclOperation[operation]
             if self.may(wanted, _TOPIC, found.name):
                 return None
-            self._authorizer.refused[_TOPIC] += 1
+            self._count(wanted, _TOPIC, found.name)
             return TopicAuthorizationError(
                 f"{self.principal} may not {wanted.name} the topic of this id; an administrator can allow it with "
                 "streamlogctl acl add",
@@ -73,6 +83,9 @@ class Guard:
         if operation == AclOperation.DESCRIBE.name:  # the topic is left out of an answer
             return self.refusal(AclOperation.DESCRIBE, _TOPIC, topic)
         return self._counted_refusal(AclOperation[operation], _TOPIC, topic)
+
+    def may_use(self, operation: str, topic: str) -> bool:
+        return self.may(AclOperation[operation], _TOPIC, topic)
 
     def creation_refusal(self, topic: str) -> StreamlogError | None:
         """CREATE on the cluster or on the topic."""
@@ -123,8 +136,13 @@ class Guard:
     def _counted_refusal(self, operation: AclOperation, kind: AclResourceType, name: str) -> StreamlogError | None:
         refused = self.refusal(operation, kind, name)
         if refused is not None:
-            self._authorizer.refused[kind] += 1
+            self._count(operation, kind, name)
         return refused
+
+    def _count(self, operation: AclOperation, kind: AclResourceType, name: str) -> None:
+        self._authorizer.refused[kind] += 1
+        if self._audit is not None:
+            self._audit.refused(operation.name, kind.name, name, _ERRORS[kind][0].code)
 
     # -- for the gate
 

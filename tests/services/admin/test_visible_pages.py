@@ -72,6 +72,9 @@ class Guard(Struct):
     def topic_refusal(self, operation: str, topic: str, topic_id: bytes | None = None) -> StreamlogError | None:
         return None
 
+    def may_use(self, operation: str, topic: str) -> bool:
+        return True
+
     def creation_refusal(self, topic: str) -> StreamlogError | None:
         return None
 

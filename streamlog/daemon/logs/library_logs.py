@@ -12,7 +12,7 @@ import threading
 import traceback
 from typing import Final
 
-from streamlog.daemon.log_lines import LogLines
+from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.ports.log_levels import LIBRARIES, ROOT, LogLevel, LogLevels
 
 TEXT_LENGTH_MAX: Final = 10_000  # characters of one line with its traceback

@@ -72,10 +72,12 @@ SENTENCES: Final[Mapping[str, str]] = {
     "nothing is deleted by time, and the quorum's time is used; set the clock, and check its NTP synchronization",
     "request_served": "{method} from {peer}: {status} after {ms} ms",
     "clock_near": "the wall clock agrees with the other nodes again, {skew_ms} ms apart",
+    "audit_lost": "{dropped} events are missing in topic {topic}, the audit log's: {reason}",
     "broker_gone": "the session of node {broker} has expired, its epoch {epoch} is fenced",
 }
 WARNINGS: Final = frozenset(
     {
+        "audit_lost",
         "broker_gone",
         "call_failed",
         "checkpoint_ignored",

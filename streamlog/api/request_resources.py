@@ -1,0 +1,118 @@
+"""The resources that a request names, for its audit event: names of known fields, found by the request's descriptor.
+
+Only fields in the tables below are read, so a new field of a request never puts a value or a secret into the log.
+Messages that hold records are not looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.ports import AuditResource
+
+RESOURCES_MAX: Final = 100
+"""Of one event; a request may name ten thousand."""
+NAME_LENGTH_MAX: Final = 300
+_DEPTH_MAX: Final = 4
+
+_TEXTS: Final = {
+    "topic": "topic",
+    "topics": "topic",
+    "group": "group",
+    "groups": "group",
+    "transactional_id": "transactional id",
+    "transactional_ids": "transactional id",
+}
+_NODES: Final = frozenset({"node_id", "node_ids", "replaced_node_id"})
+_TOPIC_IDS: Final = frozenset({"topic_id", "topic_ids"})
+_NAMED: Final = {
+    "NewTopic": "topic",
+    "ConfigChange": "config",
+    "LoggerChange": "logger",
+    "CreateUserRequest": "user",
+    "AlterUserRequest": "user",
+    "DeleteUserRequest": "user",
+}
+"""Messages whose field `name` says what they are about."""
+_CLOSED: Final = frozenset({"PublishRecord", "PartitionBatches", "SaltedPassword"})
+"""Messages that hold records or secrets: of PartitionBatches only the topic is read."""
+
+
+def resources_of(message: object, topic_name: Callable[[bytes], str]) -> dict[AuditResource, None]:
+    """Each once, at most RESOURCES_MAX and a last one that counts the others. `topic_name`: of a topic's id."""
+    found: dict[AuditResource, None] = {}
+    more = 0
+    if isinstance(message, Message):
+        for kind, name in _names(message, topic_name, 0):
+            resource = AuditResource(kind, name[:NAME_LENGTH_MAX])
+            if resource in found:
+                continue
+            if len(found) < RESOURCES_MAX:
+                found[resource] = None
+            else:
+                more += 1
+    if more:
+        found[AuditResource("more", str(more))] = None
+    return found
+
+
+def is_dry_run(message: object) -> bool:
+    return bool(getattr(message, "validate_only", False) or getattr(message, "dry_run", False))
+
+
+def _names(message: Message, topic_name: Callable[[bytes], str], depth: int) -> Iterator[tuple[str, str]]:
+    kind = message.DESCRIPTOR.name
+    special = _SPECIAL.get(kind)
+    if special is not None:
+        yield special(message)
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            if depth < _DEPTH_MAX and kind not in _CLOSED:
+                for one in value if field.is_repeated else (value,):
+                    if isinstance(one, Message) and one.DESCRIPTOR.name != "PublishRecord":
+                        yield from _names(one, topic_name, depth + 1)
+            continue
+        for one in value if field.is_repeated else (value,):
+            if field.name in _TEXTS and isinstance(one, str):
+                yield _TEXTS[field.name], one
+            elif field.name in _TOPIC_IDS and isinstance(one, bytes):
+                yield "topic", topic_name(one)
+            elif field.name in _NODES:
+                yield "node", str(one)
+            elif field.name == "name" and kind in _NAMED:
+                yield _NAMED[kind], one
+
+
+def _config_resource(message: Any) -> tuple[str, str]:
+    if message.type == pb.CONFIG_RESOURCE_TYPE_TOPIC:
+        return "topic", message.name
+    return "node", message.name or "all nodes"
+
+
+def _acl(message: Any) -> tuple[str, str]:
+    permission = _named(pb.AclPermission, message.permission, "ALLOW")
+    operation = _named(pb.AclOperation, message.operation, "any operation")
+    kind = _named(pb.AclResourceType, message.resource_type, "any resource")
+    pattern = " (prefixed)" if message.pattern_type == pb.ACL_PATTERN_TYPE_PREFIXED else ""
+    name = f"{message.resource_name}{pattern}"
+    return "acl", f"{permission} {message.principal} {operation} on {kind} {name} from {message.host or '*'}"
+
+
+def _named(enum: Any, number: int, unset: str) -> str:
+    """ACL_OPERATION_READ: READ. Senders may use numbers of newer releases."""
+    if not number:
+        return unset
+    if number not in enum.values():
+        return str(number)
+    name: str = enum.Name(number)
+    for prefix in ("ACL_PERMISSION_", "ACL_OPERATION_", "ACL_RESOURCE_TYPE_"):
+        name = name.removeprefix(prefix)
+    return name
+
+
+_SPECIAL: Final[Mapping[str, Callable[[Any], tuple[str, str]]]] = {"ConfigResource": _config_resource, "AclEntry": _acl}

@@ -1,0 +1,7 @@
+"""What a node's process writes about itself.
+
+log_lines      events and messages as lines, of text or of JSON
+log_file       a file of them, rotated by size
+library_logs   lines of the libraries
+audit_file     the audit log
+"""
