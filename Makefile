@@ -9,7 +9,7 @@ MARKS  ?= not long and not rounds and not interop and not spark
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/real_processes requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-count bench-peers demo interop proto docs kernel dist test-dist release-notes site clean
+.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-count bench-growth bench-peers demo interop proto docs kernel dist test-dist release-notes site clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -107,6 +107,10 @@ bench: $(STAMP)  ## benchmarks; PART="records ..." for some parts, OUTPUT=json
 
 bench-count: $(STAMP)  ## calls of Python functions a record, beside the committed ones; WRITE=1: commit these
 	$(BIN)/python -m tests.calls $(if $(WRITE),--write)
+
+bench-growth: $(STAMP)  ## how cost grows with partitions, clients, logs, sizes: PART="log fanout", VALUES=10,100 of one part, PLOT=folder
+	@test -z "$(PLOT)" || $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@$(BIN)/python -m bench.growth --output $(OUTPUT) $(if $(VALUES),--values $(VALUES)) $(if $(PLOT),--plot $(PLOT)) $(PART)
 
 bench-peers: $(STAMP)  ## benchmarks with a real Kafka in one run (needs Java 17, Maven and, by make test-spark, pyspark)
 	$(BIN)/python -m bench.peers --output $(OUTPUT)

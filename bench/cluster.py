@@ -50,14 +50,15 @@ POLL_S: Final = 0.02
 class Cluster:
     """`async with`; all nodes are dead afterwards."""
 
-    def __init__(self, base: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, base: Path, settings: Mapping[str, str] | None = None, *, nodes: int = NODES) -> None:
         """`settings`: of every node."""
         self.local = LocalCluster(base)
+        self._nodes = nodes
         self._settings = settings or {}
         self._cleanup = AsyncExitStack()
 
     async def __aenter__(self) -> Cluster:
-        self.local.create(NODES, 0, self._settings)
+        self.local.create(self._nodes, 0, self._settings)
         self._cleanup.callback(self._kill_all)
         for node in self.local.nodes:
             self.local.start(node)
@@ -79,7 +80,7 @@ class Cluster:
 
     async def _all_serve(self) -> bool:
         states = [node.state for node in (await self.admin.describe_cluster()).nodes]
-        return states == [NodeState.ACTIVE] * NODES
+        return states == [NodeState.ACTIVE] * self._nodes
 
     async def until(self, condition: Callable[[], Awaitable[bool]], within_s: float = READY_S) -> float:
         """Seconds until it held."""
@@ -93,9 +94,11 @@ class Cluster:
             await asyncio.sleep(POLL_S)
         raise RuntimeError(f"{condition.__name__}: not within {within_s} s")
 
-    async def create(self, topic: str, partitions: int = PARTITIONS) -> None:
+    async def create(
+        self, topic: str, partitions: int = PARTITIONS, *, configs: Mapping[str, str] | None = None
+    ) -> None:
         """With all replicas in sync."""
-        await self.admin.create_topic(topic, partitions=partitions, replication_factor=NODES)
+        await self.admin.create_topic(topic, partitions=partitions, replication_factor=NODES, configs=configs)
         await self.until_in_sync(topic)
 
     async def until_in_sync(self, topic: str) -> None:
