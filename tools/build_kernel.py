@@ -3,7 +3,7 @@
     python tools/build_kernel.py              where it can be built; else one line that says why not, and exit code 0
     python tools/build_kernel.py --required   exit code 1 where it cannot be built (`make kernel`)
 
-`make setup` ends with it. Nothing depends on it: without the kernel a node checks records in numpy. It takes a C
+`make setup` ends with it. Nothing depends on it: without the kernel records are checked and decoded in Python and numpy. It takes a C
 compiler, Python's headers and setuptools; with the setuptools of the environment, where it is new enough, it takes no
 network.
 """
@@ -23,7 +23,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "kernel"
-WITHOUT: Final = "nodes work without it and check records in numpy, which takes more CPU (docs/performance.md)"
+WITHOUT: Final = "everything works without it, and takes more CPU for checking and reading records (docs/performance.md)"
 _TIMEOUT_S: Final = 300.0
 _SETUPTOOLS_MIN: Final = 77  # of kernel/pyproject.toml
 
@@ -84,7 +84,7 @@ def main() -> int:
     if problem is not None:
         print(f"streamlog-kernel is skipped: it cannot be built; {WITHOUT}; 'make kernel' tries again:\n{problem}")
         return 1 if options.required else 0
-    print("streamlog-kernel is installed: nodes check records in C")
+    print("streamlog-kernel is installed: records are checked and decoded in C")
     return 0
 
 

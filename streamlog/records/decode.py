@@ -1,28 +1,31 @@
 """Decode a batch to Record objects.
 
-A few records are read one at a time (`record_loop`). From LOOP_COUNT_MAX on they are decoded by column (`columnar`),
-which also checks them all, and then turned into objects by calls that loop inside the interpreter. The object is most
-of the cost of a record, less so when it is freed before the next is created: `iter_batch` yields them a few at a time,
-without a list of all for the garbage collector.
+The optional kernel checks them all, and makes each object when it is taken (`checks.kernel`). Without it a few records
+are read one at a time (`record_loop`). From LOOP_COUNT_MAX on they are decoded by column (`columnar`), which also
+checks them all, and then turned into objects by calls that loop inside the interpreter. The object is most of the cost
+of a record, less so when it is freed before the next is created: `iter_batch` yields them a few at a time, without a
+list of all for the garbage collector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
+from streamlog.records.checks import kernel
 from streamlog.records.columns.columnar import RecordColumns, columns_of
 from streamlog.records.columns.lazy_numpy import np
 from streamlog.records.columns.ragged import equal_strings
 from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
-from streamlog.records.header import Buffer, check_crc, read_header, scan_headers
+from streamlog.records.header import BatchHeader, Buffer, TimestampType, check_crc, read_header, scan_headers
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record import Headers, Record
 from streamlog.records.record_loop import read_records
 from streamlog.records.varint import Int64Array
 
 Fields: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 # Up to this many records the fixed cost of some fifty numpy calls is higher than that of the loop.
 LOOP_COUNT_MAX: Final = 48
@@ -43,28 +46,47 @@ def decode_batch(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int =
 
 def iter_batch(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[Record]:
     """As `decode_batch`, a record at a time. Errors are raised by the call, before the first record."""
-    # Without Record's own constructor, which is a Python function: half the time.
-    return map(tuple.__new__, repeat(Record), iter_fields(buffer, position, unpacked_bytes_max=unpacked_bytes_max))
+    return iter_rows(Record, (), buffer, position, unpacked_bytes_max=unpacked_bytes_max)
 
 
 def iter_fields(buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[Fields]:
     """As `iter_batch`, but plain tuples with the fields of Record, to be unpacked in a `for`: half the time."""
-    header = read_header(buffer, position)
-    raw = unpacked_records(buffer, position, header, unpacked_bytes_max)
-    if header.record_count <= LOOP_COUNT_MAX:
-        return iter(read_records(raw, header))
-    return chain.from_iterable(_chunks(columns_of(raw, header)))
+    return iter_rows(tuple, (), buffer, position, unpacked_bytes_max=unpacked_bytes_max)
 
 
 def iter_rows(
-    head: tuple[Any, ...], buffer: Buffer, position: int = 0, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX
-) -> Iterator[tuple[Any, ...]]:
-    """As `iter_fields`, each after the values of `head`: built at once, without a second tuple for each record."""
+    kind: type[Row],
+    head: tuple[Any, ...],
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    unpacked_bytes_max: int = UNPACKED_BYTES_MAX,
+) -> Iterator[Row]:
+    """As `iter_fields`, each as a `kind` of tuple, after the values of `head`, at most 8: built at once, without a
+    second tuple for each record.
+    """
     header = read_header(buffer, position)
     raw = unpacked_records(buffer, position, header, unpacked_bytes_max)
+    rows = _in_kernel(raw, header, head, kind)
+    if rows is not None:
+        return rows
     if header.record_count <= LOOP_COUNT_MAX:
-        return iter([head + record for record in read_records(raw, header)])
-    return chain.from_iterable(_chunks(columns_of(raw, header), head))
+        rows = iter([head + record for record in read_records(raw, header)])
+    else:
+        rows = chain.from_iterable(_chunks(columns_of(raw, header), head))
+    # Without a named tuple's own constructor, which is a Python function: half the time.
+    return rows if kind is tuple else map(tuple.__new__, repeat(kind), rows)
+
+
+def _in_kernel(raw: bytes, header: BatchHeader, head: tuple[Any, ...], kind: type[Row]) -> Iterator[Any] | None:
+    """None: it is not installed, or the records are not valid, which the other ways find again."""
+    if kernel.rows is None:
+        return None
+    appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    time = header.max_timestamp if appended else header.base_timestamp
+    return kernel.rows(
+        raw, header.record_count, header.base_offset, header.last_offset_delta, time, appended, head, kind
+    )
 
 
 def iter_batches(

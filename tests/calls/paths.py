@@ -13,7 +13,7 @@ from streamlog.api.pb import records_pb2
 from streamlog.client import EARLIEST, AsyncConsumer, AsyncProducer
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.ports import Ports
-from streamlog.records.checks import record_check
+from streamlog.records.checks import kernel, record_check
 from streamlog.sim import Order, SimLoop, World, run
 from tests.calls.counting import Call, counted_calls
 from tests.node.calls import Calls, until_done
@@ -107,7 +107,7 @@ async def _publish(stage: Stage) -> None:
 
 def count_all() -> tuple[Found, Functions]:
     """Without the optional kernel, which would save calls where it is installed."""
-    with patch.object(record_check, "valid_times", None):
+    with patch.object(record_check, "valid_times", None), patch.object(kernel, "rows", None):
         return _count_all()
 
 

@@ -121,10 +121,9 @@ class ConsumerBatch:
         """As `fields`. Each is created when it is taken, which is faster than a list of them: for one that is freed
         before the next is taken, the interpreter uses the same memory again, and its garbage collector sees one.
         """
-        rows = self._checked(partial(iter_rows, (self.topic, int(self.partition))))
-        if rows is None:
+        found = self._checked(partial(iter_rows, ConsumerRecord, (self.topic, int(self.partition))))
+        if found is None:
             return iter(())
-        found: Iterator[ConsumerRecord] = map(_new, repeat(ConsumerRecord), rows)
         if self.header.base_offset >= self._first:
             return found
         return dropwhile(lambda each: each.offset < self._first, found)

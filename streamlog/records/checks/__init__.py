@@ -2,5 +2,5 @@
 
 validation    the batch, before it gets its offset
 record_check  its records, inside their compression
-kernel        the optional package that checks them in C
+kernel        the optional package that checks and decodes them in C
 """

@@ -223,12 +223,13 @@ def test_of_a_million_records_that_unpack_from_little(installed: list[object]) -
 @pytest.mark.parametrize(("interface", "is_used"), [(kernel._INTERFACE, True), (kernel._INTERFACE + 1, False)])
 def test_one_of_another_interface_is_not_used(interface: int, is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("streamlog_kernel")
-    module.__dict__.update(INTERFACE=interface, valid_times=valid_times())
+    built = built_kernel()
+    module.__dict__.update(INTERFACE=interface, valid_times=built.valid_times, rows=built.rows)
     monkeypatch.setitem(sys.modules, "streamlog_kernel", module)
-    assert (kernel._found() is not None) == is_used
+    assert kernel._found() == ((built.valid_times, built.rows) if is_used else (None, None))
     assert built_kernel().INTERFACE == kernel._INTERFACE
 
 
 def test_without_it_python_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "streamlog_kernel", None)
-    assert kernel._found() is None
+    assert kernel._found() == (None, None)
