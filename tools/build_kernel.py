@@ -3,9 +3,9 @@
     python tools/build_kernel.py              where it can be built; else one line that says why not, and exit code 0
     python tools/build_kernel.py --required   exit code 1 where it cannot be built (`make kernel`)
 
-`make setup` ends with it. Nothing depends on it: without the kernel records are checked and decoded in Python and numpy. It takes a C
-compiler, Python's headers and setuptools; with the setuptools of the environment, where it is new enough, it takes no
-network.
+`make setup` ends with it. Nothing depends on it: without the kernel records are checked and decoded in Python and
+numpy. It takes a C compiler, Python's headers and setuptools; with the setuptools of the environment, where it is new
+enough, it takes no network.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "kernel"
-WITHOUT: Final = "everything works without it, and takes more CPU for checking and reading records (docs/performance.md)"
+WITHOUT: Final = "everything works without it, but checking and reading records takes more CPU (docs/performance.md)"
 _TIMEOUT_S: Final = 300.0
 _SETUPTOOLS_MIN: Final = 77  # of kernel/pyproject.toml
 
