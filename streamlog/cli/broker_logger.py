@@ -33,7 +33,7 @@ def _node_option(command: Command) -> Command:
 
 @broker_logger.command
 @_node_option
-@click.option("--logger", "names", metavar="LOGGER", multiple=True, help="Only this logger; repeatable.")
+@click.option("--logger", "names", metavar="LOGGER", multiple=True, help="Only this logger; can be repeated.")
 @output_option
 @cluster_options
 def describe(target: Target, output: Output, node_id: int, names: tuple[str, ...]) -> None:

@@ -42,10 +42,14 @@ def config() -> None:
 
 def _resource_options(command: Command) -> Command:
     options = (
-        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Of this topic; repeatable."),
+        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Of this topic; can be repeated."),
         click.option("--broker", "brokers", type=click.IntRange(0, INT32_MAX), multiple=True, help="Of this node."),
         click.option("--broker-defaults", "--all-brokers", "all_brokers", is_flag=True, help="Of all nodes."),
-        click.option("--entity-type", type=click.Choice(_ENTITIES), help="As Kafka's tool has it."),
+        click.option(
+            "--entity-type",
+            type=click.Choice(_ENTITIES),
+            help="As in kafka-configs; with --entity-name or --entity-default.",
+        ),
         click.option("--entity-name", "entity_names", metavar="NAME", multiple=True, help="With --entity-type."),
         click.option("--entity-default", is_flag=True, help="With --entity-type brokers: all nodes."),
     )
@@ -78,7 +82,7 @@ def _resources(
 @config.command
 @_resource_options
 @click.option("--all", "everything", is_flag=True, help="All configs, not only dynamic ones.")
-@click.option("--name", "names", metavar="CONFIG", multiple=True, help="Only this config; repeatable.")
+@click.option("--name", "names", metavar="CONFIG", multiple=True, help="Only this config; can be repeated.")
 @click.option("--long", "with_docs", is_flag=True, help="With default, range and what the config does.")
 @output_option
 @cluster_options

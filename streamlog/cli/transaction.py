@@ -129,8 +129,10 @@ def find_hanging(
 
 @transaction.command
 @click.argument("name", metavar="[TRANSACTIONAL-ID]", required=False)
-@click.option("--partition", "at", metavar="TOPIC-PARTITION", help="Of a hanging transaction; with --producer-id.")
-@click.option("--producer-id", type=click.IntRange(0), help="Of a hanging transaction.")
+@click.option(
+    "--partition", "at", metavar="TOPIC-PARTITION", help="The partition of a hanging transaction; with --producer-id."
+)
+@click.option("--producer-id", type=click.IntRange(0), help="The producer of a hanging transaction; with --partition.")
 @cluster_options
 def abort(target: Target, name: str | None, at: str | None, producer_id: int | None) -> None:
     """Abort an id's open transaction, and fence its producer; or a hanging transaction in a partition."""

@@ -133,7 +133,7 @@ def test_a_topic_is_created_and_a_record_written_and_found(page: Any) -> None:
     page.get_by_text("Write a record").click()
     page.get_by_label("Value", exact=True).fill("<script>alert(1)</script>")
     page.get_by_role("button", name="Write", exact=True).click()
-    page.get_by_text(re.compile(r"A record is written to orders-\d, offset 0")).wait_for()
+    page.get_by_text(re.compile(r"The record was written to orders-\d at offset 0")).wait_for()
     page.get_by_label("Containing", exact=True).fill("alert")
     page.get_by_role("button", name="Read", exact=True).click()
     page.get_by_text("1 records shown, 1 looked at.").wait_for()

@@ -301,8 +301,8 @@ def _voter_ids(voters: tuple[VoterDescription, ...]) -> str:
 
 
 @cluster.command(name="log-dirs")
-@click.option("--broker", "node_ids", type=click.IntRange(0), multiple=True, help="Only of this node; repeatable.")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only replicas of this topic; repeatable.")
+@click.option("--broker", "node_ids", type=click.IntRange(0), multiple=True, help="Only of this node; can be repeated.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only replicas of this topic; can be repeated.")
 @click.option("--replicas", "each", is_flag=True, help="One line for each replica instead of each directory.")
 @click.option("--by-topic", is_flag=True, help="One line for each topic, the largest first.")
 @output_option

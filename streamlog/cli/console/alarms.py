@@ -55,10 +55,12 @@ def test_channels(file: Path, channel: tuple[str, ...]) -> None:
     """
     settings = _settings(file)
     if unknown := [name for name in channel if name not in settings.channels]:
-        raise click.ClickException(f"{file}: there is no channel {unknown[0]}.")
+        raise click.ClickException(
+            f"{file} defines no channel {unknown[0]}; it has {', '.join(settings.channels) or 'none'}."
+        )
     names = channel or tuple(settings.channels)
     if not names:
-        raise click.ClickException(f"{file}: there are no channels.")
+        raise click.ClickException(f"{file} defines no channels: add a table [channels.NAME].")
     failures = asyncio.run(_test(settings, names))
     for name, failure in failures.items():
         click.echo(f"{name}: {failure or 'delivered'}")

@@ -72,7 +72,7 @@ def console(
     if click.get_current_context().invoked_subcommand is not None:
         return
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together.")
+        raise click.UsageError("Give --tls-cert and --tls-key together.")
     if public_url and not is_origin(public_url):
         raise click.UsageError(
             f"--public-url {public_url}: give scheme and host alone, such as https://console.example."

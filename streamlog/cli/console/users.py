@@ -140,7 +140,7 @@ def password(name: str, data: Path, database: str) -> None:
     """Give a user another password. It is asked for, or read as a line of standard input."""
     with _users(data, database) as users:
         users.set_password(name, _password())
-    click.echo(f"The password of user {name} is changed.")
+    click.echo(f"The password of user {name} was changed.")
 
 
 @user.command("delete")

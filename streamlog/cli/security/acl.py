@@ -112,9 +112,17 @@ class _Given(Struct, frozen=True, kw_only=True):
 
 def _resource_options(command: Command) -> Command:
     for option in (
-        click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic; *: all. Repeatable."),
-        click.option("--group", "groups", metavar="NAME", multiple=True, help="A consumer group; *: all. Repeatable."),
-        click.option("--transactional-id", "transactional_ids", metavar="ID", multiple=True, help="Repeatable."),
+        click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic; *: all. Can be repeated."),
+        click.option(
+            "--group", "groups", metavar="NAME", multiple=True, help="A consumer group; *: all. Can be repeated."
+        ),
+        click.option(
+            "--transactional-id",
+            "transactional_ids",
+            metavar="ID",
+            multiple=True,
+            help="An id; *: all. Can be repeated.",
+        ),
         click.option("--cluster", is_flag=True, help="The cluster itself."),
     ):
         command = option(command)

@@ -45,7 +45,9 @@ def topic() -> None:
     type=int,
     help="Replicas of each partition; default: the cluster's default.replication.factor.",
 )
-@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A config of the topic; repeatable.")
+@click.option(
+    "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A config of the topic; can be repeated."
+)
 @click.option(
     "--replica-assignment",
     metavar="1:2,2:3,...",
@@ -212,7 +214,7 @@ def describe(
 @topics_argument
 @click.option("--partitions", type=int, help="The new total number of partitions; more than now.")
 @click.option("--replica-assignment", metavar="1:2,2:3,...", help="The nodes of each new partition.")
-@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="Set a config; repeatable.")
+@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="Set a config; can be repeated.")
 @click.option(
     "--delete-config", "deleted", metavar="NAME", multiple=True, help="Remove the value: the default applies."
 )

@@ -84,7 +84,9 @@ def check_topic(given: object) -> None:
     if not isinstance(given, str) or not given:
         raise InvalidRequestError(f"a topic must be a name, not {_shown(given)}", field="topic")
     if not given.isprintable():
-        raise InvalidRequestError(f"topic {_shown(given)} has characters that no topic name has", field="topic")
+        raise InvalidRequestError(
+            f"topic {_shown(given)}: the name has control or unprintable characters", field="topic"
+        )
 
 
 def _shown(given: object) -> str:

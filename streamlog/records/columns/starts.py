@@ -162,5 +162,5 @@ def _by_walking(raw: bytes, count: int) -> Int64Array:
             if position <= starts[-1]:
                 raise InvalidRecordError("a record has a negative length")
     except IndexError:
-        raise InvalidRecordError(f"{count} records were announced, {len(starts) - 1} found") from None
+        raise InvalidRecordError(f"the batch claims {count} records, and has {len(starts) - 1}") from None
     return np.array(starts)

@@ -155,7 +155,9 @@ class MethodGate:
         for one in list(self._open):
             caller = one.caller
             if caller.user is not None and self._authenticator.password_of(caller.user) != caller.password:
-                one.end(SaslAuthenticationError(f"user {caller.user} was deleted, or has another password"))
+                one.end(
+                    SaslAuthenticationError(f"user {caller.user} was deleted or its password changed: log in again")
+                )
             elif one.guard is not None and (reason := one.guard.changed()) is not None:
                 one.end(reason)
 

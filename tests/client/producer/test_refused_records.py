@@ -36,7 +36,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"topic": None}, "topic", "a topic must be a name, not None"),
     ({"topic": ["t"]}, "topic", "a topic must be a name"),
     ({"topic": ""}, "topic", "a topic must be a name"),
-    ({"topic": "\ud800"}, "topic", "has characters that no topic name has"),
+    ({"topic": "\ud800"}, "topic", "the name has control or unprintable characters"),
 ]
 
 

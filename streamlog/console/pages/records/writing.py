@@ -51,7 +51,7 @@ def build_writing(settings: Mapping[str, object], topic: ui.select) -> None:
                 refused(f"{problem}.")
             else:
                 ui.notify(
-                    f"A record is written to {written.topic}-{written.partition}, offset {written.offset}.",
+                    f"The record was written to {written.topic}-{written.partition} at offset {written.offset}.",
                     type="positive",
                 )
 
