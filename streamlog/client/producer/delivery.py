@@ -234,34 +234,37 @@ class Delivery:
         if isinstance(error, MessageTooLargeError) and queue.retry_in_halves(wire, error):
             self.due(queue)
             return
-        history = isinstance(error, OutOfOrderSequenceError | UnknownProducerIdError)
-        retriable = error.retriable or error.details.get("retriable") is True
-        if history and self._rules.transactional:
-            # A transaction has one epoch for all partitions, so one partition cannot start a new epoch.
-            retriable = not queue.is_first(wire) and isinstance(error, OutOfOrderSequenceError)
-        elif history and self._rules.queue.idempotent:
-            retriable = True
-        if wire.done or not retriable or wire.attempts > self._rules.retries_max:
+        if wire.done or not self._is_retriable(queue, wire, error) or wire.attempts > self._rules.retries_max:
             queue.failed(wire)
             wire.fail(error)
             self._settled(queue)
-            return
-        if history and not queue.is_first(wire):
-            queue.retry_later(wire, wire.last_error or error)  # it failed because the one before it did
-            self.due(queue)
-            return
-        queue.retry_later(wire, error)
-        if history:
+        elif not isinstance(error, OutOfOrderSequenceError | UnknownProducerIdError):
+            queue.retry_later(wire, error)
+            self._wait(queue)
+            self._learn(queue.partition, error)
+        elif queue.is_first(wire):
+            queue.retry_later(wire, error)
             queue.begin_epoch()
             if queue.needs_identity:
                 self._unnumbered.set()
-        self._wait(queue)
-        if isinstance(error, NotLeaderError):
-            self._metadata.learn_leader(queue.partition, error)
-        if not history:
-            self._metadata.refresh()
+            self._wait(queue)
+        else:
+            queue.retry_later(wire, wire.last_error or error)  # it failed because the one before it did
+            self.due(queue)
+
+    def _is_retriable(self, queue: PartitionQueue, wire: WireBatch, error: StreamlogError) -> bool:
+        if isinstance(error, OutOfOrderSequenceError | UnknownProducerIdError) and self._rules.queue.idempotent:
+            if not self._rules.transactional:
+                return True
+            # A transaction has one epoch for all partitions, so one partition cannot start a new epoch.
+            return not queue.is_first(wire) and isinstance(error, OutOfOrderSequenceError)
+        return error.retriable or error.details.get("retriable") is True
 
     def on_stray_error(self, partition: TopicPartition, error: StreamlogError) -> None:
+        self._learn(partition, error)
+
+    def _learn(self, partition: TopicPartition, error: StreamlogError) -> None:
+        """Of the leader that the error names, if any; and of all that has changed besides."""
         if isinstance(error, NotLeaderError):
             self._metadata.learn_leader(partition, error)
         self._metadata.refresh()
