@@ -107,7 +107,6 @@ class FakeCluster:
         self.batch_bytes_max = 1 << 20
         self.producer_ids = 1000
         self.requests = 0  # messages of produce streams
-        self.metadata_calls = 0
         self.nodes: dict[str, FakeBroker] = {}
         for number in range(nodes):
             self.restart(number)
@@ -229,7 +228,6 @@ class FakeBroker:
 
     async def metadata(self, request: pb.MetadataRequest, call: Call) -> pb.MetadataResponse:
         cluster = self.cluster
-        cluster.metadata_calls += 1
         topics = sorted(cluster.ids) if request.all_topics else request.topics
         return pb.MetadataResponse(
             cluster_id="fake",

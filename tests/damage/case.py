@@ -32,7 +32,6 @@ UNTIL_S: Final = 400.0
 HARMLESS, REPAIRED, REPORTED, WRONG = "harmless", "repaired", "reported", "WRONG"
 TARGETS: Final = ("leader", "follower", "all")
 STOPPED, KILLED, RUNNING = "stopped", "killed", "running"
-STATES: Final = (STOPPED, KILLED, RUNNING)
 
 
 class Case(NamedTuple):

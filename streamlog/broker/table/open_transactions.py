@@ -17,7 +17,6 @@ class PartitionTransaction(Struct, frozen=True, kw_only=True):
     first_offset: Offset
     # By the producers' clocks, or the node's with LogAppendTime. After a restart perhaps of a later batch.
     since_ms: int
-    last_write_ms: int
 
 
 def open_transactions(log: Log, *, begun_before_ms: int | None = None) -> list[PartitionTransaction]:
@@ -31,7 +30,6 @@ def open_transactions(log: Log, *, begun_before_ms: int | None = None) -> list[P
             coordinator_epoch=producer.coordinator_epoch,
             first_offset=producer.transaction_start,
             since_ms=producer.transaction_timestamp_ms,
-            last_write_ms=producer.timestamp_ms,
         )
         for producer in log.producers.in_transaction()
         if begun_before_ms is None or producer.transaction_timestamp_ms < begun_before_ms

@@ -153,9 +153,6 @@ class Crew:
     def _clients(self, host: str) -> list[Producer | Consumer]:
         return [*self._producers[host], *self._consumers[host]]
 
-    def poll_errors(self) -> int:
-        return sum(len(consumer.errors) for consumers in self._consumers.values() for consumer in consumers)
-
 
 def _ids(names: Sequence[str]) -> list[BrokerId]:
     return [BrokerId(int(name.removeprefix("n"))) for name in names]

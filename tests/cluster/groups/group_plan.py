@@ -81,10 +81,6 @@ class GroupsPlan(Struct, frozen=True, kw_only=True):
     grows_at: float  # the plain topic gets more partitions; 0: never
     fleeting_at: tuple[float, ...]  # FLEETING is made, deleted, made ...
 
-    @property
-    def max_poll_s(self) -> float:
-        return int(self.consumer["max.poll.interval.ms"]) / 1000
-
     def names(self, group: GroupPlan) -> tuple[str, ...]:
         """The topics that it reads when all is healed, whether there or not."""
         return (*group.topics, *((PLAIN, FLEETING) if group.pattern else ()))
