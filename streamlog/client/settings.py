@@ -11,6 +11,7 @@ from typing import Any
 from streamlog.client.connection.backoff import Backoff
 from streamlog.config import Config, Loaded
 from streamlog.config.settings import client_settings
+from streamlog.config_providers import with_chosen_values
 from streamlog.errors import InvalidConfigError
 from streamlog.ports import Network, Random
 
@@ -29,7 +30,7 @@ def loaded(
     load: Callable[[Mapping[str, object]], Loaded], config: Mapping[str, object] | None, arguments: Mapping[str, object]
 ) -> Config:
     """InvalidConfigError, which names everything that is wrong. What is only suspicious is a UserWarning."""
-    found = load(merged(config, arguments))
+    found = load(with_chosen_values(merged(config, arguments)))
     for text in found.warnings:
         warnings.warn(text, UserWarning, stacklevel=4)
     return found.config

@@ -45,6 +45,10 @@ class Layer(Struct, frozen=True):
     source: Source
     values: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        """Without the values, which may be secrets."""
+        return f"Layer({self.source.value}, {sorted(self.values)})"
+
 
 def node_layers(
     static: Mapping[str, str],
@@ -75,6 +79,9 @@ class Effective(Struct, frozen=True, kw_only=True):
     value: object
     source: Source
     synonyms: tuple[ConfigSynonym, ...]
+
+    def __repr__(self) -> str:
+        return f"Effective({self.setting.name}={self.text}, {self.source.value})"
 
     @property
     def text(self) -> str | None:

@@ -19,8 +19,9 @@ from streamlog.config.effective import Config, Layer, Source, plain_config
 from streamlog.config.kinds import format_value, shown
 from streamlog.config.node_rules import NODE_RULES
 from streamlog.config.properties import parse_properties
+from streamlog.config.references import ReadReference, has_reference, is_of_providers, resolved
 from streamlog.config.rule import Rule
-from streamlog.config.setting import Setting, Table
+from streamlog.config.setting import HIDDEN, Setting, Table
 from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.config.settings.node_settings import NODE
 from streamlog.config.settings.not_yet import NOT_YET, WARNED
@@ -41,6 +42,10 @@ class PropertiesFile(Struct, frozen=True):
     name: str  # in error messages
     text: str
 
+    def __repr__(self) -> str:
+        """Without the text, which may hold secrets."""
+        return f"PropertiesFile({self.name!r})"
+
 
 class Loaded(Struct, frozen=True, kw_only=True):
     """`given`: the texts of known settings: the static layer, below the dynamic ones."""
@@ -49,10 +54,15 @@ class Loaded(Struct, frozen=True, kw_only=True):
     given: Mapping[str, str]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Without the values, which may be secrets."""
+        return f"Loaded(given={sorted(self.given)}, warnings={self.warnings})"
+
 
 class _Given(Struct, frozen=True):
     text: str
     place: str
+    hidden: bool = False  # a reference stood here
 
 
 class _Sources(Struct, frozen=True, kw_only=True):
@@ -61,11 +71,14 @@ class _Sources(Struct, frozen=True, kw_only=True):
     file: PropertiesFile | None = None
     overrides: Sequence[str] = ()
     values: Values = field(default_factory=dict)
+    read: ReadReference | None = None  # of references; None: they are text
 
 
-def load_node(file: PropertiesFile | None = None, overrides: Sequence[str] = ()) -> Loaded:
-    """`overrides`: `name=value` each. InvalidConfigError."""
-    return _load(NODE, NODE_RULES, _Sources(file=file, overrides=overrides))
+def load_node(
+    file: PropertiesFile | None = None, overrides: Sequence[str] = (), *, read: ReadReference | None = None
+) -> Loaded:
+    """`overrides`: `name=value` each. `read`: for `${file:...}` and `${env:...}` (`references`). InvalidConfigError."""
+    return _load(NODE, NODE_RULES, _Sources(file=file, overrides=overrides, read=read))
 
 
 def load_producer(values: Values = NOTHING, *, file: PropertiesFile | None = None) -> Loaded:
@@ -87,6 +100,8 @@ def _load(table: Table, rules: Sequence[Rule], sources: _Sources) -> Loaded:
     warnings: list[str] = []
     problems: list[InvalidConfigError] = []
     given = _read(table, sources, warnings, problems)
+    if sources.read is not None:
+        given = _resolved(given, sources.read, problems)
     unknown = [name for name in given if table.get(name) is None]
     for number, name in enumerate(unknown):
         warnings.append(f"{given[name].place}: {explain(table, name, guess=number < GUESSES_MAX)}")
@@ -99,6 +114,11 @@ def _load(table: Table, rules: Sequence[Rule], sources: _Sources) -> Loaded:
     _check_rules(config, rules, known, warnings)
     for one in config:
         name = one.setting.name
+        if name in known and one.setting.sensitive and known[name].place == OVERRIDE and not known[name].hidden:
+            warnings.append(
+                f"{OVERRIDE}: other users see {name} in the list of processes: write it into a file, or give "
+                f"{name}=${{file:PATH:KEY}}"
+            )
         if name in known and name in WARNED and one.value != one.setting.default:
             warnings.append(f"{known[name].place}: {name} has no effect in this release: {NOT_YET[name]}")
     return Loaded(config=config, given=static, warnings=_shortened(warnings))
@@ -118,6 +138,22 @@ def _read(
             value = tuple(value) if isinstance(value, list) else value
             given[name] = _Given(format_value(value) if setting is None else setting.format(value), ARGUMENT)
     return given
+
+
+def _resolved(
+    given: Mapping[str, _Given], read: ReadReference, problems: list[InvalidConfigError]
+) -> dict[str, _Given]:
+    found: dict[str, _Given] = {}
+    for name, one in given.items():
+        if is_of_providers(name):
+            continue
+        found[name] = one
+        if has_reference(one.text):
+            try:
+                found[name] = _Given(resolved(one.text, read), one.place, hidden=True)
+            except ValueError as error:
+                problems.append(InvalidConfigError(f"{one.place}: {name}: {error}", field=name))
+    return found
 
 
 def _read_file(file: PropertiesFile, given: dict[str, _Given], warnings: list[str]) -> None:
@@ -150,7 +186,8 @@ def _check_each(table: Table, known: Mapping[str, _Given]) -> list[InvalidConfig
         try:
             setting.parse(one.text)
         except InvalidConfigError as e:
-            problems.append(InvalidConfigError(f"{one.place}: {e}", **e.details))
+            text = f"{setting.name}={HIDDEN}: is not valid (range {setting.kind.limit})" if one.hidden else str(e)
+            problems.append(InvalidConfigError(f"{one.place}: {text}", **e.details))
     return problems
 
 

@@ -30,6 +30,7 @@ from streamlog.config import Config, load_node
 from streamlog.config.properties import escape_value, parse_properties
 from streamlog.config.settings import node_settings as settings
 from streamlog.config.settings.security_settings import AUDIT_LOG_FILE
+from streamlog.config_providers import read_reference
 from streamlog.daemon.free_ports import HOST, free_ports, is_free
 from streamlog.daemon.local_process import ProcessId, load_process_id, save_process_id
 from streamlog.daemon.text_file import private, read_properties, write_private
@@ -83,7 +84,7 @@ class LocalNode(Struct, frozen=True):
 
     @property
     def _config(self) -> Config:
-        return load_node(read_properties(str(self.properties))).config
+        return load_node(read_properties(str(self.properties)), read=read_reference).config
 
     def last_log_line(self) -> str:
         """Empty if there is none."""

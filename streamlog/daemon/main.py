@@ -18,6 +18,7 @@ from streamlog.config import Loaded, load_node, print_config
 from streamlog.config.settings import log_settings
 from streamlog.config.settings import node_settings as settings
 from streamlog.config.settings.not_yet import NOT_YET, REFUSED
+from streamlog.config_providers import read_reference
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import DaemonFiles, StartReport, detach, remove_pid
 from streamlog.daemon.file_limit import raise_file_limit
@@ -71,12 +72,12 @@ def load(arguments: Arguments) -> Loaded:
     file = None
     if arguments.properties is not None:
         file = read_properties(arguments.properties)
-    loaded = load_node(file, arguments.overrides)
+    loaded = load_node(file, arguments.overrides, read=read_reference)
     absolute = [f"{log_settings.LOG_DIRS.name}={','.join(os.path.abspath(path) for path in _log_dirs(loaded))}"]
     metadata = loaded.config[settings.METADATA_LOG_DIR]
     if metadata is not None:
         absolute.append(f"{settings.METADATA_LOG_DIR.name}={os.path.abspath(metadata)}")
-    resolved = load_node(file, [*arguments.overrides, *absolute])
+    resolved = load_node(file, [*arguments.overrides, *absolute], read=read_reference)
     return Loaded(config=resolved.config, given=resolved.given, warnings=loaded.warnings)
 
 

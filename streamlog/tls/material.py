@@ -45,6 +45,10 @@ class Material(Struct, frozen=True, kw_only=True):
     expires: datetime.datetime
     roots_expire: datetime.datetime
 
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"Material({self.subject!r}, expires={self.expires})"
+
     def expiry_warning(self, now: datetime.datetime) -> str | None:
         """Of what expires first; None if there are more than 30 days left."""
         expires = min(self.expires, self.roots_expire)
@@ -69,6 +73,10 @@ class MaterialFiles(Struct, frozen=True, kw_only=True):
     truststore: str | None
     roots: str | None
     node_id: BrokerId | None = None  # the certificate must be of this node
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"MaterialFiles(keystore={self.keystore!r}, truststore={self.truststore!r}, node_id={self.node_id})"
 
     @classmethod
     def of(cls, config: Config, node_id: BrokerId | None = None) -> MaterialFiles:

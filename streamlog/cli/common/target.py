@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
-from msgspec import Struct
+from msgspec import Struct, field
 
-from streamlog.config import PropertiesFile
 from streamlog.config.addresses import parse_address
 from streamlog.config.properties import parse_properties
+from streamlog.config_providers import with_values
 from streamlog.daemon.text_file import read_properties
 from streamlog.errors import InvalidConfigError
 
@@ -28,16 +28,16 @@ Command = TypeVar("Command", bound=Callable[..., object])
 class Target(Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]  # host:port, at least one
     request_timeout_ms: int
-    client_file: PropertiesFile | None = None  # of --command-config
+    from_file: Mapping[str, str] = field(default_factory=dict)  # of --command-config
+
+    def __repr__(self) -> str:
+        """Without the values of the file, which may be secrets."""
+        return f"Target({self.servers}, from_file={sorted(self.from_file)})"
 
     @property
     def settings(self) -> dict[str, object]:
         """Settings for a client; the options override the file."""
-        given: dict[str, object] = {"client.id": "streamlogctl"}
-        if self.client_file is not None:
-            entries = parse_properties(self.client_file.text, self.client_file.name)
-            given |= {entry.key: entry.value for entry in entries}
-        return given | {"bootstrap.servers": ",".join(self.servers)}
+        return {"client.id": "streamlogctl", **self.from_file, "bootstrap.servers": ",".join(self.servers)}
 
 
 def cluster_options(command: Command) -> Command:
@@ -51,8 +51,8 @@ def cluster_options(command: Command) -> Command:
         command_config: str | None,
         **rest: object,
     ) -> object:
-        file = None if command_config is None else _read(command_config)
-        target = Target(servers=servers, request_timeout_ms=request_timeout_ms, client_file=file)
+        from_file = {} if command_config is None else _read(command_config)
+        target = Target(servers=servers, request_timeout_ms=request_timeout_ms, from_file=from_file)
         return command(*arguments, target=target, **rest)
 
     decorated: Any = with_target
@@ -73,9 +73,11 @@ def _servers(_context: click.Context, _parameter: click.Parameter, value: str) -
         raise click.BadParameter(f"{value!r}: {problem}.") from None
 
 
-def _read(path: str) -> PropertiesFile:
+def _read(path: str) -> dict[str, str]:
     try:
-        return read_properties(path)
+        file = read_properties(path)
+        entries = parse_properties(file.text, file.name)
+        return with_values({entry.key: entry.value for entry in entries}, path)
     except InvalidConfigError as error:
         raise click.BadParameter(f"{error.message}.", param_hint="--command-config") from None
     except OSError as error:

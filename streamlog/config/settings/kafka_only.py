@@ -191,7 +191,7 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "client.quota.callback.class": _CLASS,
     "principal.builder.class": _CLASS,
     "security.providers": _PEM,
-    "config.providers": "values are taken from the file literally: there are no providers",
+    "config.providers": "a topic's settings are taken literally: only those of nodes and clients have providers",
     "metric.reporters": _METRICS,
     "auto.include.jmx.reporter": _METRICS,
     "telemetry.max.bytes": _TELEMETRY,

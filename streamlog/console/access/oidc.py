@@ -10,6 +10,7 @@ taken for one of the console's own.
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 import time
@@ -31,7 +32,7 @@ from streamlog.console.access.gate import LOGIN, address_of, is_secure
 from streamlog.console.access.roles import UserRole
 from streamlog.console.access.settings import OidcSettings
 from streamlog.printable import escaped
-from streamlog.regular_file import read_regular
+from streamlog.regular_file import OTHERS, read_regular
 
 STARTED_MAX: Final = 1_000
 STARTED_OF_NETWORK_MAX: Final = 50
@@ -52,6 +53,14 @@ class _Started(Struct):
     session: dict[str, Any]  # Authlib's: state, nonce, verifier
 
 
+def _secret_in(path: str) -> str:
+    """OSError."""
+    data, mode = read_regular(path, SECRET_BYTES_MAX)
+    if mode & OTHERS:
+        raise OSError(errno.EACCES, f"other users can read it (mode {mode:04o}): chmod 600 {path}", path)
+    return data.decode(errors="replace").strip()
+
+
 class OidcProvider:
     def __init__(
         self, settings: OidcSettings, redirect_uri: str, *, now_s: Callable[[], float] = time.monotonic
@@ -62,7 +71,7 @@ class OidcProvider:
         self._now_s = now_s
         self._started: dict[str, _Started] = {}
         file = settings.client_secret_file
-        secret = read_regular(file, SECRET_BYTES_MAX)[0].decode(errors="replace").strip() if file else None
+        secret = _secret_in(file) if file else None
         oauth = OAuth()
         self._client = oauth.register(
             _NAME,

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -236,3 +237,13 @@ def test_claims_without_a_role(fake: FakeProvider, groups: object) -> None:
 def test_nested_claims_and_names(fake: FakeProvider) -> None:
     settings = fake.settings(claim="realm.roles")
     assert user_of(settings, {"email": "a@b\n", "realm": {"roles": "dev"}}).name == "oidc:a@b?"
+
+
+def test_a_secret_that_others_can_read_is_refused(fake: FakeProvider, tmp_path: Path) -> None:
+    secret = tmp_path / "oidc.secret"
+    secret.write_text("abc")
+    secret.chmod(0o644)
+    with pytest.raises(OSError, match=r"other users can read it \(mode 0644\): chmod 600"):
+        OidcProvider(fake.settings(client_secret_file=str(secret)), REDIRECT)
+    secret.chmod(0o600)
+    OidcProvider(fake.settings(client_secret_file=str(secret)), REDIRECT)

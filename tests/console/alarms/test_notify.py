@@ -143,17 +143,23 @@ async def test_reasons_have_no_secret(hook: WebhookReceiver, monkeypatch: pytest
 
 def test_secrets_are_read_from_environment_and_files(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n")
+    (tmp_path / "token").chmod(0o600)
     assert resolved(f"a ${{env:X}} ${{file:{tmp_path}/token}}", {"X": "1"}) == "a 1 abc"
     (tmp_path / "large").write_text("x" * (SECRET_BYTES_MAX + 1))
     (tmp_path / "binary").write_bytes(b"\xff")
-    os.mkfifo(tmp_path / "fifo")
     (tmp_path / "lines").write_text("a\r\nb")
+    for name in ("large", "binary", "lines"):
+        (tmp_path / name).chmod(0o600)
+    (tmp_path / "open").write_text("abc")
+    (tmp_path / "open").chmod(0o640)
+    os.mkfifo(tmp_path / "fifo")
     for name, reason in (
         ("none", "cannot be read"),
         ("large", "larger than"),
         ("fifo", "not a regular file"),
         ("binary", "UTF-8"),
         ("lines", "printable"),
+        ("open", "other users can read .*: chmod 600"),
     ):
         with pytest.raises(SecretError, match=reason):
             resolved(f"${{file:{tmp_path}/{name}}}", {})

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from streamlog.regular_file import read_regular
+from streamlog.regular_file import OTHERS, read_regular
 
 REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]{1,1000})\}")
 SECRET_BYTES_MAX: Final = 64 << 10
@@ -34,9 +34,11 @@ def resolved(text: str, environment: Mapping[str, str] = os.environ) -> str:
 
 def _file(name: str) -> str:
     try:
-        data, _ = read_regular(name, SECRET_BYTES_MAX)
+        data, mode = read_regular(name, SECRET_BYTES_MAX)
     except OSError as error:
         raise SecretError(f"{name} cannot be read: {error.strerror}") from None
+    if mode & OTHERS:
+        raise SecretError(f"other users can read {name} (mode {mode:04o}): chmod 600 {name}")
     try:
         return data.decode().rstrip("\r\n")
     except UnicodeDecodeError:
