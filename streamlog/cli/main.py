@@ -18,10 +18,11 @@ class _Command(NamedTuple):
 
 
 _COMMANDS: Final = {
-    "topic": _Command("streamlog.cli.topic.commands", "Create, list, describe, alter and delete topics."),
+    "topic": _Command("streamlog.cli.topic.commands", "Create, list, describe, alter, trim and delete topics."),
     "produce": _Command("streamlog.cli.records.produce", "Write lines of standard input as records."),
     "consume": _Command("streamlog.cli.records.consume", "Read records and print them."),
     "offsets": _Command("streamlog.cli.records.offsets", "Show offsets of partitions: ends, beginnings, at a time."),
+    "records": _Command("streamlog.cli.records.delete", "Delete the oldest records of partitions."),
     "group": _Command("streamlog.cli.group.commands", "List, describe, reset and delete consumer groups."),
     "transaction": _Command(
         "streamlog.cli.transaction", "List, describe and abort transactions, and find those that hang."

@@ -89,6 +89,7 @@ CHANGES: Final[Mapping[str, What]] = {
     "create_topic": _simple(Action.TOPIC_CREATE, "topic", "name"),
     "delete_topics": lambda given: (Action.TOPIC_DELETE, _names("topics", [*given["names"], *given["topic_ids"]])),
     "delete_topic": _simple(Action.TOPIC_DELETE, "topic", "name"),
+    "delete_records": lambda given: (Action.RECORD_DELETE, _names("partitions", given["before"])),
     "create_partitions": lambda given: (Action.TOPIC_GROW, _names("topics", (one.topic for one in given["growths"]))),
     "grow_topic": lambda given: (Action.TOPIC_GROW, f"topic {given['topic']} to {given['partition_count']}"),
     "alter_configs": lambda given: _config([(one.resource, one.changes) for one in given["alterations"]]),

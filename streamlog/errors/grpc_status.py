@@ -100,6 +100,7 @@ _ERRORS: Final[Mapping[Status, tuple[type[StreamlogError], ...]]] = {
         producers.InvalidTransactionStateError,
         producers.TransactionCoordinatorFencedError,
         producers.TransactionAbortableError,
+        topics.PolicyViolationError,
         topics.TopicDeletionDisabledError,
         cluster.FeatureUpdateFailedError,
         cluster.NotControllerError,

@@ -49,5 +49,11 @@ class InvalidConfigError(StreamlogError):
     code = "INVALID_CONFIG"
 
 
+class PolicyViolationError(StreamlogError):
+    """A config of the topic forbids what was requested. Details: `field`."""
+
+    code = "POLICY_VIOLATION"
+
+
 class TopicDeletionDisabledError(StreamlogError):
     code = "TOPIC_DELETION_DISABLED"

@@ -155,6 +155,7 @@ class DataPlane:
             traffic=self.replicas.traffic,
             partitions=self.replicas,
             disks=self.replicas,
+            deleting=self.replicas,
             controller=member,
             link=self._link,
             quorum=member,

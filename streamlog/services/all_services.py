@@ -37,6 +37,7 @@ from streamlog.services.admin.groups import GroupQueries
 from streamlog.services.admin.loggers import LoggerCommands
 from streamlog.services.admin.nodes import Disks, NodeQueries
 from streamlog.services.admin.reads import ClusterReads
+from streamlog.services.admin.record_deletion import DeletingReplicas, RecordDeletions
 from streamlog.services.admin.service import AdminService, ControllerCalls
 from streamlog.services.admin.transactions import OpenPartitions, TransactionQueries
 from streamlog.services.admin.voters import VoterCommands
@@ -89,6 +90,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     traffic: Traffic
     partitions: OpenPartitions
     disks: Disks
+    deleting: DeletingReplicas
     controller: CommandSubmitter
     link: ControllerAccess
     quorum: QuorumVoters
@@ -153,6 +155,7 @@ def _admin(parts: NodeParts, names: TopicNames, peers: Peers) -> AdminService:
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
         voters=VoterCommands(deciding, parts.quorum, view, parts.ports.network),
         nodes=NodeQueries(parts.node_id, view, parts.disks, peers),
+        deletions=RecordDeletions(parts.node_id, view, parts.deleting, peers),
         access=AccessCommands(deciding, view, parts.authorizer),
         loggers=LoggerCommands(parts.node_id, view, parts.ports.log_levels, peers),
         groups=GroupQueries(parts.node_id, parts.groups, view, parts.configs, peers),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from streamlog.cli.main import main
-from streamlog.client import AsyncProducer
+from streamlog.client import EARLIEST, AsyncProducer, Consumer
 from streamlog.pytest_plugin.cluster import InProcessCluster
 
 Run = Callable[..., str]
@@ -104,3 +105,52 @@ def test_a_node_is_drained(cluster: InProcessCluster, run: Run) -> None:
     [topic] = json.loads(run("topic", "describe", "drained", "-o", "json"))
     assert all(3 not in partition["replicas"] for partition in topic["partitions"])
     assert "is not being drained" in run("cluster", "drain", "3", "--cancel")
+
+
+def test_records_are_deleted_on_all_replicas(cluster: InProcessCluster, run: Run, tmp_path: Path) -> None:
+    """By offset and by topic; what is deleted stays so when another replica is elected."""
+
+    def table(*arguments: str) -> list[str]:
+        return run(*arguments).splitlines()[1:]
+
+    run("topic", "create", "cut", "--replica-assignment", "1:2:3")
+    write(cluster, "cut", 30)
+    assert table("records", "delete", "cut-0", "--before", "10") == ["cut\t0\t10"]
+    assert table("offsets", "cut", "--time", "earliest") == ["cut\t0\t10"]
+    plan = tmp_path / "offsets.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": "cut", "partition": 0, "offset": 12}]}))
+    assert table("records", "delete", "--offset-json-file", str(plan)) == ["cut\t0\t12"]
+    replicas = json.loads(run("cluster", "log-dirs", "--topic", "cut", "--replicas", "-o", "json"))
+    assert [(one["node"], one["log_start"], one["log_end"]) for one in replicas] == [
+        (1, 12, 30),
+        (2, 12, 30),
+        (3, 12, 30),
+    ]
+    assert table("topic", "trim", "cut", "--keep-last", "5", "--dry-run") == ["cut\t0\t25\t13"]
+    assert table("topic", "trim", "cut", "--keep-last", "5") == ["cut\t0\t25\t13"]
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign_topics(["cut"], start=EARLIEST)
+        assert next(iter(consumer)).offset == 25
+    assert table("topic", "trim", "cut", "--before-time", "2020-01-01T00:00:00Z") == ["cut\t0\t25\t0"]
+    assert table("topic", "trim", "cut", "--before-time", "2120-01-01T00:00:00Z") == ["cut\t0\t30\t5"]
+    write(cluster, "cut", 3)
+    assert table("offsets", "cut") == ["cut\t0\t33"]
+    run("partition", "reassign", "cut-0", "--replicas", "2,3,1", "--wait")
+    run("partition", "elect", "cut-0")
+    assert table("offsets", "cut", "--time", "earliest") == ["cut\t0\t30"]
+
+
+def test_records_that_cannot_be_deleted(cluster: InProcessCluster, run: Run) -> None:
+    run("topic", "create", "kept", "--config", "cleanup.policy=compact", "--partitions", "1")
+    run("topic", "create", "short", "--partitions", "1")
+    environment = {"STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+
+    def refused(*arguments: str) -> str:
+        done = CliRunner().invoke(main, ["records", "delete", *arguments], env=environment)
+        assert done.exit_code == 1, done.output
+        return done.stderr
+
+    assert "topic 'kept' has a cleanup.policy without 'delete'" in refused("kept-0", "--before", "latest")
+    assert "records before offset 1 cannot be deleted: the high watermark is 0" in refused("short-0", "--before", "1")
+    assert "does not exist" in refused("missing-0", "--before", "latest")
+    assert "is internal" in refused("__consumer_offsets-0", "--before", "latest")

@@ -168,6 +168,7 @@ class SmallNode:
                 traffic=self.replicas.traffic,
                 partitions=self.replicas,
                 disks=self.replicas,
+                deleting=self.replicas,
                 controller=self,
                 link=self,
                 quorum=self.quorum,

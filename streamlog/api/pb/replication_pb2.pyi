@@ -98,6 +98,53 @@ class FetchRangeResponse(_message.Message):
 Global___FetchRangeResponse: _TypeAlias = FetchRangeResponse  # noqa: Y015
 
 @_typing.final
+class ConfirmLogStartRequest(_message.Message):
+    """Waits for the log start of a replica, which follows that of the leader."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LOG_START_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """16 bytes."""
+    partition: _builtins.int
+    """Index of the partition."""
+    log_start: _builtins.int
+    """The leader's log start."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        log_start: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_start", b"log_start", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfirmLogStartRequest: _TypeAlias = ConfirmLogStartRequest  # noqa: Y015
+
+@_typing.final
+class ConfirmLogStartResponse(_message.Message):
+    """The replica's log starts at the offset or later, also after a crash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfirmLogStartResponse: _TypeAlias = ConfirmLogStartResponse  # noqa: Y015
+
+@_typing.final
 class ReplicaHello(_message.Message):
     """Identifies the follower."""
 

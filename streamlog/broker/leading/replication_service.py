@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from streamlog.api.convert import replica_states as convert
+from streamlog.api.convert.record_deletion import log_start as convert_log_start
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.service import Call, Method, Service, unary
 from streamlog.broker import replica_wire as wire
@@ -26,6 +27,7 @@ from streamlog.errors import (
     BrokerIdNotRegisteredError,
     InconsistentClusterError,
     InvalidRequestError,
+    RequestTimedOutError,
     StaleBrokerEpochError,
 )
 from streamlog.metadata.image.delta import MetadataDelta
@@ -39,6 +41,9 @@ from streamlog.tls.callers import check_speaker
 
 HELLO_TIMEOUT_S: Final = 2.0
 """For the hello, and again for the metadata with its registration."""
+CONFIRM_TIMEOUT_S: Final = 30.0
+CONFIRM_SHARE: Final = 0.9
+"""Of the caller's time: so that it gets the reason."""
 
 
 class ServedReplicas(Protocol):
@@ -48,6 +53,10 @@ class ServedReplicas(Protocol):
         self, topic_id: TopicId, partition: PartitionId, start: Offset, end: Offset, size_max: int
     ) -> bytes:
         """Committed batches of a replica on this node."""
+        ...
+
+    async def confirm_log_start(self, topic_id: TopicId, partition: PartitionId, start: Offset) -> None:
+        """Returns once the log of the replica on this node starts there or later, durably."""
         ...
 
     def leader(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> LeaderReplica:
@@ -108,16 +117,35 @@ class ReplicationService:
             on_stream=self._serve,
         )
         fetch_range = unary("FetchRange", pb.FetchRangeRequest, pb.FetchRangeResponse, self._fetch_range)
+        confirm = unary(
+            "ConfirmLogStart", pb.ConfirmLogStartRequest, pb.ConfirmLogStartResponse, self._confirm_log_start
+        )
         describe = unary(
             "DescribeReplicas", pb.DescribeReplicasRequest, pb.DescribeReplicasResponse, self._describe_replicas
         )
-        return Service(pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method, fetch_range, describe])
+        return Service(
+            pb.DESCRIPTOR.services_by_name["Replication"], self._clock, [method, fetch_range, confirm, describe]
+        )
 
     async def _fetch_range(self, request: pb.FetchRangeRequest, call: Call) -> pb.FetchRangeResponse:
         """For a repair on another node. One range is read at a time, so that repairs do not slow down others."""
         requested = decode_request(request)
         async with self._reading_range:
             return pb.FetchRangeResponse(batches=await self._leaders.read_range(*requested))
+
+    async def _confirm_log_start(self, request: pb.ConfirmLogStartRequest, call: Call) -> pb.ConfirmLogStartResponse:
+        """For the leader, which has deleted records. RequestTimedOutError."""
+        topic_id, partition, start = convert_log_start(request)
+        remaining_s = call.remaining_s()
+        wait_s = CONFIRM_TIMEOUT_S if remaining_s is None else min(CONFIRM_TIMEOUT_S, remaining_s * CONFIRM_SHARE)
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._leaders.confirm_log_start(topic_id, partition, start)
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"the replica on node {self._me} follows the leader with a delay: it does not start at {start} yet"
+            ) from None
+        return pb.ConfirmLogStartResponse()
 
     async def _describe_replicas(self, request: pb.DescribeReplicasRequest, call: Call) -> pb.DescribeReplicasResponse:
         if request.cluster_id != self._cluster_id:

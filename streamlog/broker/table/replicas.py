@@ -21,6 +21,7 @@ from streamlog.broker.leading.leader_replica import IsrProposer, LeaderReplica
 from streamlog.broker.repair.digest import LogDigest, digest_of
 from streamlog.broker.repair.log_repairs import RepairReport, Repairs
 from streamlog.broker.repair.range_fetch import RangeFetch
+from streamlog.broker.table import deleted_records
 from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
 from streamlog.broker.table.lag_reviews import LagReviews
 from streamlog.broker.table.log_dirs import LogDirDescription, describe
@@ -285,6 +286,16 @@ class Replicas:
         """Read all of a replica that leads or follows, and repair the damage in it. As `digest`."""
         _, log = self._copy(topic, topic_id, partition)
         return await self.repairs.examine(log, dry_run=dry_run)
+
+    async def delete_records(
+        self, topic: str, topic_id: TopicId | None, partition: PartitionId, before: Offset | None
+    ) -> Offset:
+        """As the leader: `deleted_records.delete_before`. Errors as `leader`, too."""
+        return await deleted_records.delete_before(self.leader(topic, topic_id, partition), before, self._directories)
+
+    async def confirm_log_start(self, topic_id: TopicId, partition: PartitionId, start: Offset) -> None:
+        """As a follower: `deleted_records.confirm`. UnknownTopicIdError, NotLeaderError (it is not here)."""
+        await deleted_records.confirm(lambda: self._copy("", topic_id, partition)[1], start, self._directories)
 
     def _copy(self, topic: str, topic_id: TopicId | None, partition: PartitionId) -> tuple[Replica, Log]:
         """The replica on this node, in any role, and its log."""

@@ -32,6 +32,7 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
     errors.InvalidReplicationFactorError: "give fewer replicas with --replication-factor, or start more nodes",
     errors.InvalidReplicaAssignmentError: "see the active nodes with 'streamlogctl cluster describe'",
     errors.InvalidConfigError: "list the settings with 'streamlogctl config describe --all'",
+    errors.PolicyViolationError: "see the topic's settings with 'streamlogctl config describe --topic TOPIC'",
     errors.TopicDeletionDisabledError: "set delete.topic.enable=true in the nodes' server.properties and restart them",
     errors.LeaderNotAvailableError: "see which nodes are down with 'streamlogctl cluster describe', and start them",
     errors.EligibleLeadersNotAvailableError: "start the nodes that have an in-sync replica, or, if losing records is "

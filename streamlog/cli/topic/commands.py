@@ -1,4 +1,4 @@
-"""`streamlogctl topic`: create, list, describe, alter, delete."""
+"""`streamlogctl topic`: create, list, describe, alter, delete; trim is beside the deletion of records."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from streamlog.cli.common.nouns import Noun, all_names, key_values, matching_top
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.records.delete import trim
 from streamlog.cli.topic.text import description_json, description_lines, show_description_tables
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
@@ -34,7 +35,7 @@ _LIST_COLUMNS: Final = ("topic", "partitions", "replication_factor")
 
 @click.group(cls=Noun)
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter, trim and delete topics."""
 
 
 @topic.command
@@ -293,6 +294,9 @@ def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], 
             failures += 1
     if failures:
         sys.exit(FAILED)
+
+
+topic.add_command(trim)
 
 
 def _assignments(text: str | None) -> list[tuple[int, ...]]:

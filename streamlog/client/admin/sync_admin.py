@@ -87,6 +87,7 @@ class Admin:
     delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
     list_group_offsets = blocking(AsyncAdmin.list_group_offsets)
     alter_group_offsets = blocking(AsyncAdmin.alter_group_offsets)
+    delete_records = blocking(AsyncAdmin.delete_records)
     list_offsets = blocking(AsyncAdmin.list_offsets)
     group_lag = blocking(AsyncAdmin.group_lag)
     list_transactions = blocking(AsyncAdmin.list_transactions)

@@ -187,6 +187,14 @@ class Election(Struct, frozen=True, kw_only=True):
     candidates: tuple[ElectionCandidate, ...] = ()  # of a dry run, in the order of the replicas
 
 
+class DeletedRecords(Struct, frozen=True, kw_only=True):
+    """The result of deleting records of one partition."""
+
+    at: TopicPartition
+    log_start: Offset  # first readable offset of the partition now; -1 with an error
+    error: StreamlogError | None
+
+
 class Reassignment(Struct, frozen=True, kw_only=True):
     at: TopicPartition
     replicas: Sequence[int] | None  # None: cancel the move under way

@@ -36,6 +36,7 @@ class Action(Enum):
     VIEW = "view"
     RECORDS_READ = "read records"
     RECORD_WRITE = "write a record"
+    RECORD_DELETE = "delete records"
     TOPIC_CREATE = "create a topic"
     TOPIC_GROW = "add partitions"
     TOPIC_CONFIG = "change a topic's settings"
@@ -62,6 +63,7 @@ LEAST_ROLE: Final[Mapping[Action, UserRole]] = {
     Action.VIEW: UserRole.VIEWER,
     Action.RECORDS_READ: UserRole.VIEWER,
     Action.RECORD_WRITE: UserRole.OPERATOR,
+    Action.RECORD_DELETE: UserRole.ADMIN,
     Action.TOPIC_CREATE: UserRole.OPERATOR,
     Action.TOPIC_GROW: UserRole.OPERATOR,
     Action.TOPIC_CONFIG: UserRole.OPERATOR,

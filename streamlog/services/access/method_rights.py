@@ -230,6 +230,7 @@ METHOD_RIGHTS: Final[Mapping[str, MethodRight]] = {
     _ADMIN + "RemoveVoter": _cluster(_O.ALTER),
     _ADMIN + "DescribeLogDirs": _cluster(_O.DESCRIBE),
     _ADMIN + "DigestReplicas": _cluster(_O.DESCRIBE),
+    _ADMIN + "DeleteRecords": _topics(_O.DELETE, lambda request: (one.topic for one in request.partitions)),
     _ADMIN + "RepairReplicas": _cluster(_O.ALTER),
     _ADMIN + "ListGroups": MethodRight("nothing; lists groups with DESCRIBE, or all with DESCRIBE on the cluster"),
     _ADMIN + "DescribeGroups": _groups(_O.DESCRIBE, lambda request: request.groups, _shown_groups),

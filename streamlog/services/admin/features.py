@@ -58,6 +58,7 @@ METHODS_OF_FEATURE: Final[Mapping[str, tuple[str, ...]]] = {
     "idempotence": ("Batches/InitProducerId",),
     "legacy-batches": (),  # messages of formats 0 and 1 are read
     "records": ("Records/Publish", "Records/PublishStream", "Records/Subscribe"),
+    "record-deletion": ("Admin/DeleteRecords",),
     "replica-repair": ("Admin/DigestReplicas", "Admin/RepairReplicas"),
     "topics": (
         "Admin/AlterPartitionReassignments",

@@ -6,6 +6,7 @@ by the leader of the quorum          voters (the same node)
 from this node's image               lists and descriptions, the progress of a drain; once the image has every change
                                      that any node had acknowledged before the call
 by the nodes concerned               log directories, digests, configs of another node, loggers
+by the leaders of partitions         deletion of records
 by the coordinators                  groups, transactions
 """
 
@@ -29,6 +30,7 @@ from streamlog.services.admin.groups import GroupQueries
 from streamlog.services.admin.loggers import LoggerCommands
 from streamlog.services.admin.nodes import NodeQueries
 from streamlog.services.admin.reads import ClusterReads
+from streamlog.services.admin.record_deletion import RecordDeletions
 from streamlog.services.admin.transactions import TransactionQueries
 from streamlog.services.admin.voters import VoterCommands
 from streamlog.services.common.collaborators import ControllerAccess
@@ -118,6 +120,7 @@ class AdminService(Struct, frozen=True, kw_only=True):
     configs: ConfigDescriptions
     voters: VoterCommands
     nodes: NodeQueries
+    deletions: RecordDeletions
     loggers: LoggerCommands
     groups: GroupQueries
     transactions: TransactionQueries
@@ -215,6 +218,12 @@ class AdminService(Struct, frozen=True, kw_only=True):
                 "DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, fresh(nodes.describe_log_dirs)
             ),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, fresh(nodes.digest_replicas)),
+            unary(
+                "DeleteRecords",
+                pb.DeleteRecordsRequest,
+                pb.DeleteRecordsResponse,
+                fresh(self.deletions.delete_records),
+            ),
             unary("RepairReplicas", pb.RepairReplicasRequest, pb.RepairReplicasResponse, fresh(nodes.repair_replicas)),
             unary(
                 "DescribeBrokerLoggers",

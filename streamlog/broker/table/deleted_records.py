@@ -1,0 +1,69 @@
+"""Records deleted at a client's request (Kafka's delete-records): the log of a partition starts later from now on.
+
+    leader     before <= high watermark --advance--> log start --checkpoint--> durable
+    followers  the log start arrives on the replication stream --checkpoint--> durable, confirmed
+
+Readers get OFFSET_OUT_OF_RANGE below the start at once; retention deletes the segments that are wholly below it later.
+A start is in the checkpoint before it is confirmed, so a crash does not bring the records back. Until a replica has
+confirmed, its election may: it takes over the start while it follows the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError, StorageError
+from streamlog.model import Offset
+from streamlog.storage.directories.directories import LogDirectories
+from streamlog.storage.log.log import Log
+
+_LOOK_AGAIN_S: Final = 0.02
+
+
+async def delete_before(leader: LeaderReplica, before: Offset | None, directories: LogDirectories) -> Offset:
+    """Delete the records below `before`; None: below the high watermark. Returns the log start, which is durable here.
+
+    PolicyViolationError, OffsetOutOfRangeError, StorageError; the error that ended the leadership.
+    """
+    leader.check()
+    if not leader.settings.log.cleanup_delete:
+        raise PolicyViolationError(
+            f"topic {leader.partition.topic!r} has a cleanup.policy without 'delete': its records cannot be deleted by "
+            "offset; add delete to its cleanup.policy first",
+            field="topic",
+        )
+    end = leader.high_watermark
+    offset = end if before is None else before
+    if offset > end:
+        topic = leader.partition.topic
+        raise OffsetOutOfRangeError(
+            f"records before offset {offset} cannot be deleted: the high watermark is {end}; see it with "
+            f"'streamlogctl offsets {topic}'",
+            log_start=leader.log_start_offset,
+            log_end=end,
+        )
+    leader.log.advance_log_start(offset)
+    leader.on_log_start_moved()
+    await _save(leader.log, directories)
+    leader.check()
+    return leader.log_start_offset
+
+
+async def confirm(log_of: Callable[[], Log], start: Offset, directories: LogDirectories) -> None:
+    """Wait until the log of a follower starts at `start` or later, durably; for ever, so the caller bounds it.
+
+    `log_of` raises where there is no such replica any more.
+    """
+    while (log := log_of()).log_start_offset < start:  # noqa: ASYNC110  a rare request, no event in the hot path
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    await _save(log, directories)
+
+
+async def _save(log: Log, directories: LogDirectories) -> None:
+    for directory in directories.online:
+        if directory.logs.get(log.partition) is log:
+            return await directory.save_log_starts({log.partition: log.log_start_offset})
+    raise StorageError(f"{log.partition}: the log is not in an active log directory")
