@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Sequence
@@ -11,11 +10,13 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import FAILED, complain, end_with
-from streamlog.cli.common.nouns import Noun, all_names, node_ids, topic_partition
+from streamlog.cli.common.nouns import Noun, all_names, matching_topics, node_ids, topic_partition
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.moves.rebalance import Found, look, moved, plan_json, planned
+from streamlog.cli.moves.throttle import set_throttle, throttle_option
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     DamagedRange,
@@ -47,7 +48,6 @@ _UNKNOWN: Final = dict.fromkeys(("last_epoch", "log_end", "lost_records"), "unkn
 _MOVE_COLUMNS: Final = ("partition", "replicas", "adding", "removing", "isr")
 _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
 _REPAIR_COLUMNS: Final = ("partition", "node", "offsets", "outcome", "from", "file", "position", "reason")
-_ASK_AGAIN_S: Final = 0.5
 _PLAN_BYTES_MAX: Final = 64 << 20
 # For one partition: its replicas are read from disk.
 _DIGEST_TIMEOUT_S: Final = 3_600.0
@@ -170,6 +170,16 @@ def _partitions(texts: Sequence[str], topic: str | None, index: int | None) -> l
     type=click.Path(exists=True, dir_okay=False),
     help='As Kafka\'s tool: {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.',
 )
+@click.option("--generate", is_flag=True, help="Only print a plan that spreads TOPIC... evenly over --brokers.")
+@click.option("--brokers", metavar="1,2,3", help="With --generate: the nodes; default: all active ones.")
+@click.option(
+    "--topics-to-move-json-file",
+    "topics_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help='With --generate, as Kafka\'s tool: {"topics": [{"topic": "orders"}]}.',
+)
+@throttle_option
 @click.option("--list", "listing", is_flag=True, help="Only list the reassignments in progress.")
 @click.option("--cancel", is_flag=True, help="Cancel the reassignments of these partitions.")
 @click.option("--wait", is_flag=True, help="Wait until the replicas have moved.")
@@ -182,32 +192,53 @@ def reassign(
     *,
     replicas: str | None,
     file: str | None,
+    generate: bool,
+    brokers: str | None,
+    topics_file: str | None,
+    throttle: int | None,
     listing: bool,
     cancel: bool,
     wait: bool,
 ) -> None:
     """Move replicas to other nodes. Copying continues in the background.
 
+    --generate prints the present and the proposed assignment as JSON; save the latter in a file, and carry it out with
+    --reassignment-json-file. 'streamlogctl cluster rebalance' does this for all topics.
+
     \b
     Examples:
       streamlogctl partition reassign orders-0 --replicas 1,2,4 --wait
-      streamlogctl partition reassign --reassignment-json-file moves.json
+      streamlogctl partition reassign --generate orders --brokers 1,2,4
+      streamlogctl partition reassign --reassignment-json-file moves.json --throttle 10000000 --wait
       streamlogctl partition reassign --list
       streamlogctl partition reassign orders-0 --cancel
     """
+    if not generate and (brokers is not None or topics_file is not None):
+        raise click.UsageError("--brokers and --topics-to-move-json-file need --generate.")
+    if generate:
+        if replicas is not None or file is not None or cancel or listing or wait or throttle is not None:
+            raise click.UsageError("--generate only prints a plan: give topics, --brokers and no other option.")
+        _generate(target, output, _topics_to_move(partitions, topics_file), brokers)
+        return
     named = [topic_partition(text) for text in partitions]
     if listing:
         _show_moves(target, output, named)
         return
     wanted = _from_file(file, cancel=cancel) if file is not None else _from_options(named, replicas, cancel=cancel)
+    if cancel and throttle is not None:
+        raise click.UsageError("--throttle is for moves that begin, not for --cancel.")
+    if throttle is not None:
+        restore = with_admin(target, lambda admin: set_throttle(admin, throttle))
     results = with_admin(target, lambda admin: admin.alter_partition_reassignments(wanted))
     for result in results:
         if result.error is None:
             say(f"{'Cancelled the move of' if cancel else 'Moving'} {result.at}.")
     end_with((str(result.at), result.error) for result in results)
     if wait and not cancel:
-        with_admin(target, lambda admin: _moved(admin, [one.at for one in wanted]))
+        with_admin(target, lambda admin: moved(admin, [one.at for one in wanted]))
         say("All replicas have moved.")
+        if throttle is not None:
+            with_admin(target, lambda admin: restore(admin))
 
 
 def _from_options(named: Sequence[TopicPartition], replicas: str | None, *, cancel: bool) -> list[Reassignment]:
@@ -254,11 +285,48 @@ def _show_moves(target: Target, output: Output, named: Sequence[TopicPartition])
         say("There are no reassignments in progress.")
 
 
-async def _moved(admin: AsyncAdmin, partitions: Sequence[TopicPartition]) -> None:
-    with counting("moving replicas", len(partitions), "partitions") as advance:
-        while moving := await admin.list_partition_reassignments(partitions):
-            advance(len(partitions) - len(moving))
-            await asyncio.sleep(_ASK_AGAIN_S)
+def _topics_to_move(names: Sequence[str], file: str | None) -> list[str]:
+    """UsageError."""
+    found = all_names(names, (), required=False)
+    if file is not None:
+        try:
+            document = json.loads(read_text(file, bytes_max=_PLAN_BYTES_MAX))
+            found += [str(one["topic"]) for one in document["topics"]]
+        except InvalidConfigError as error:
+            raise click.UsageError(f"{error.message}.") from None
+        except (ValueError, KeyError, TypeError, RecursionError) as problem:
+            raise click.UsageError(
+                f"{file} is not a list of topics ({type(problem).__name__}: {problem}): it must look like "
+                '{"topics": [{"topic": "orders"}]}.'
+            ) from None
+    if not found:
+        raise click.UsageError("Give topics, such as orders, or --topics-to-move-json-file FILE.")
+    return list(dict.fromkeys(found))
+
+
+def _generate(target: Target, output: Output, topics: Sequence[str], brokers: str | None) -> None:
+    chosen = None if brokers is None else node_ids(brokers, "--brokers")
+
+    async def work(admin: AsyncAdmin) -> tuple[Found, list[str]]:
+        named = await matching_topics(admin, topics)
+        for one in await admin.describe_topics(named):
+            if one.error is not None:
+                raise one.error
+        return await look(admin, chosen), named
+
+    found, named = with_admin(target, work)
+    movable = sorted(at for at in found.current if at.topic in named)
+    after = {one.at: one.after for one in planned(found, movable)}
+    current = plan_json([(at, found.current[at]) for at in movable])
+    proposed = plan_json([(at, after.get(at, found.current[at])) for at in movable])
+    if output is Output.JSON:
+        show_json({"current": current, "proposed": proposed})
+        return
+    say("Current partition replica assignment")
+    say(json.dumps(current))
+    say()
+    say("Proposed partition reassignment configuration")
+    say(json.dumps(proposed))
 
 
 @partition.command

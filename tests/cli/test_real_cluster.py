@@ -154,3 +154,27 @@ def test_records_that_cannot_be_deleted(cluster: InProcessCluster, run: Run) -> 
     assert "records before offset 1 cannot be deleted: the high watermark is 0" in refused("short-0", "--before", "1")
     assert "does not exist" in refused("missing-0", "--before", "latest")
     assert "is internal" in refused("__consumer_offsets-0", "--before", "latest")
+
+
+def test_replicas_are_moved_to_a_new_node(run: Run, tmp_path: Path) -> None:
+    """Three nodes have all replicas of the topic, node 4 none: the plan is shown, generated, carried out."""
+    run("topic", "create", "busy", "--replica-assignment", "1:2,2:3,3:1,1:2,2:3,3:1")
+    generated = json.loads(run("partition", "reassign", "--generate", "busy", "--brokers", "1,2,3", "-o", "json"))
+    assert len(generated["current"]["partitions"]) == 6
+    assert all(4 not in one["replicas"] for one in generated["proposed"]["partitions"])
+    assert "Proposed partition reassignment configuration" in run("partition", "reassign", "--generate", "busy")
+    plan_file = tmp_path / "plan.json"
+    shown = json.loads(run("cluster", "rebalance", "--plan-file", str(plan_file), "-o", "json"))
+    after = [node["replicas_after"] for node in shown["nodes"]]
+    assert max(after) - min(after) <= 1
+    assert shown["partitions"] == json.loads(plan_file.read_text())["partitions"]
+    assert run("partition", "reassign", "--list", "-o", "json") == "[]\n", "nothing has been started"
+    run("cluster", "rebalance", "--execute", "--throttle", "100000000", "--wait")
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG" not in run("config", "describe", "--broker", "1"), "the limit is removed"
+    assert "nothing to move" in run("cluster", "rebalance")
+    assert "Cancelled the moves of 0 partitions." in run("cluster", "rebalance", "--cancel")
+    moves = {"partitions": [{"topic": "busy", "partition": 0, "replicas": [1, 2]}]}
+    plan_file.write_text(json.dumps(moves))
+    said = run("partition", "reassign", "--reassignment-json-file", str(plan_file), "--throttle", "1000000", "--wait")
+    assert "limited to 1,000,000 bytes/s" in said
+    assert "The limit of moves is removed." in said
