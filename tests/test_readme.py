@@ -61,7 +61,7 @@ def test_the_walk(directory: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     assert "Traceback" not in done.stderr
