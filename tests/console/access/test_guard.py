@@ -31,6 +31,7 @@ CHANGE = ConfigChange(name="retention.ms", value="secret")
 ENTRY = Acl(resource_type=AclResourceType.TOPIC, name="orders", principal="User:alice", operation=AclOperation.READ)
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], Action, str]] = [
     ("create_topics", ([NewTopic(name="a"), NewTopic(name="b")],), {}, Action.TOPIC_CREATE, "topics a, b"),
+    ("delete_records", ({AT: 5},), {}, Action.RECORD_DELETE, "partitions orders-0"),
     ("create_topic", ("a",), {"configs": {"x": "secret"}}, Action.TOPIC_CREATE, "topic a"),
     ("delete_topics", (["a", "b"],), {}, Action.TOPIC_DELETE, "topics a, b"),
     ("delete_topic", ("a",), {}, Action.TOPIC_DELETE, "topic a"),
