@@ -32,7 +32,7 @@ _COMMANDS: Final = {
     "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and unregister nodes."),
     "perf": _Command("streamlog.cli.perf.commands", "Measure how fast the cluster writes and reads."),
     "top": _Command("streamlog.cli.top.command", "Rates, lags and nodes, live."),
-    "partition": _Command("streamlog.cli.partition", "Elect leaders, move replicas, compare replicas."),
+    "partition": _Command("streamlog.cli.partition.commands", "Elect leaders, move replicas, compare replicas."),
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),
     "console": _Command("streamlog.cli.console.commands", "The web console: the cluster in a browser."),
     "security": _Command("streamlog.cli.security.certificates", "Make and check certificates of nodes and clients."),

@@ -18,7 +18,7 @@ from streamlog.cli.common.output import Output, Row, cell_text, output_option, s
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
-from streamlog.cli.moves.rebalance import rebalance
+from streamlog.cli.partition.rebalance import rebalance
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     ClusterDescription,

@@ -17,8 +17,8 @@ from streamlog.cli.common.output import Cell, Output, Row, cell_text, output_opt
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
-from streamlog.cli.moves.plan import Move, NotEnoughNodesError, Replicas, counts, moves
-from streamlog.cli.moves.throttle import set_throttle, throttle_option
+from streamlog.cli.partition.plan import Move, NotEnoughNodesError, Replicas, counts, moves
+from streamlog.cli.partition.throttle import set_throttle, throttle_option
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ClusterDescription, NodeState, Reassignment, ReassignmentResult
 from streamlog.errors import StreamlogError

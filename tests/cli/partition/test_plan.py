@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.cli.moves.plan import Move, NotEnoughNodesError, counts, moves
+from streamlog.cli.partition.plan import Move, NotEnoughNodesError, counts, moves
 from streamlog.model import PartitionId, TopicPartition
 
 Current = dict[TopicPartition, tuple[int, ...]]

@@ -15,8 +15,8 @@ from streamlog.cli.common.output import Output, Row, output_option, say, show_js
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
-from streamlog.cli.moves.rebalance import Found, look, moved, plan_json, planned
-from streamlog.cli.moves.throttle import set_throttle, throttle_option
+from streamlog.cli.partition.rebalance import Found, look, moved, plan_json, planned
+from streamlog.cli.partition.throttle import set_throttle, throttle_option
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     DamagedRange,

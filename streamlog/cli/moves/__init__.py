@@ -1,1 +1,0 @@
-"""Moves of replicas: `plan` makes plans, `rebalance` shows, starts and cancels them; `throttle`: their rate."""
