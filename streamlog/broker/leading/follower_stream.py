@@ -351,22 +351,22 @@ class FollowerStream:
             except StreamlogError as error:
                 self.end_slot(slot, error)
                 continue
-            slot.busy = not data
-            if data == b"" and alone:
-                slot.busy = False  # no batch up to the end: compaction has left a gap
-            elif data is None:
-                self._cold.append(slot)
-                self._cold_wake.set()
-            elif not data:  # it does not fit: first in the next message
-                self._behind.appendleft(slot)
-                self._behind_first = True
-                self._wake.set()
-                break
-            else:
+            if data:
                 updates.append(slot.update((data,), len(data)))
                 free_bytes -= len(data) + UPDATE_BYTES
                 self._charge(slot, len(data))
                 self.mark(slot)
+            elif data is None:
+                slot.busy = True
+                self._cold.append(slot)
+                self._cold_wake.set()
+            elif not alone:  # it does not fit: first in the next message
+                slot.busy = True
+                self._behind.appendleft(slot)
+                self._behind_first = True
+                self._wake.set()
+                break
+            # else: no batch up to the end, since compaction has left a gap
         return free_bytes
 
     def _allowance(self, slot: FollowerSlot) -> int:

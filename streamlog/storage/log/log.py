@@ -138,13 +138,17 @@ class Log(LogState):
         space = self.config.segment_bytes - self.segments.active.size_bytes
         if end <= space:
             self._write((buffer,), batches, end, expected)
-            return Appended(first, expected, NO_TIMESTAMP, end, (buffer,))
+        else:
+            self._write_by_segment(buffer, batches, space)
+        return Appended(first, expected, NO_TIMESTAMP, end, (buffer,))
+
+    def _write_by_segment(self, buffer: Buffer, batches: Batches, space: int) -> None:
+        """What does not fit into the `space` of the active segment goes into further ones."""
         for group in split_by_space(batches, space, self.config.segment_bytes):
             begin, (last_position, last) = group[0][0], group[-1]
             stop = last_position + last.size_bytes
             moved = [(position - begin, header) for position, header in group]
             self._write((memoryview(buffer)[begin:stop],), moved, stop - begin, last.next_offset)
-        return Appended(first, expected, NO_TIMESTAMP, end, (buffer,))
 
     def _joins(self, header: BatchHeader, expected: Offset) -> bool:
         """Whether a batch from a leader may follow, `expected` being the log's end."""
