@@ -73,9 +73,12 @@ def main(arguments: list[str]) -> int:
     config = ROOT / "build" / "mkdocs.yml"
     config.write_text(expanded_config())
     what = ["serve"] if "--serve" in arguments else ["build", "--clean", "--quiet"]
-    return subprocess.run(
+    status = subprocess.run(
         [sys.executable, "-m", "mkdocs", *what, "--strict", "-f", str(config)], check=False
     ).returncode
+    if status == 0:
+        print("The site is in build/site: open build/site/index.html. All links and anchors lead somewhere.")
+    return status
 
 
 def copy_pages() -> None:
