@@ -336,4 +336,7 @@ def _last_error(queue: PartitionQueue) -> str:
             return f"last error of {leader}: {wire.last_error.code}: {wire.last_error.message}"
     if queue.needs_identity:
         return "no node returned a producer id"
-    return f"{leader}, did not answer" if queue.in_flight else f"no connection to {leader}"
+    if queue.in_flight:
+        return f"{leader}, did not answer"
+    why = "" if queue.link is None or not queue.link.broken else f": {queue.link.broken}"
+    return f"no connection to {leader}{why}"

@@ -118,6 +118,7 @@ class ProduceLink:
         self._open = _Open()
         self._correlations = 0
         self._finishing = False
+        self.broken = ""  # why the last stream ended
         self._finished = asyncio.Event()
 
     def offer(self, queue: PartitionQueue) -> None:
@@ -177,6 +178,7 @@ class ProduceLink:
 
     def _end(self, error: StreamlogError) -> None:
         ended, self._open = self._open, _Open()
+        self.broken = f"{error.code}: {error.message}"
         self._listener.on_broken(error)
         for flight in ended.flights.values():
             if flight.wire is not None:

@@ -57,6 +57,11 @@ class QueueLink(Protocol):
     @property
     def address(self) -> str: ...
 
+    @property
+    def broken(self) -> str:
+        """Why the last stream ended; empty: none has."""
+        ...
+
     def offer(self, queue: PartitionQueue) -> None:
         """The queue may have a batch to send."""
         ...
