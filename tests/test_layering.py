@@ -61,6 +61,7 @@ RESTRICTED = {
     "pyarrow": {"spark"},
     "click": {"cli"},
     "cryptography": {"tls"},
+    "jwt": {"access/tokens.py", "client/connection/token_login.py"},
     "rich": {"cli"},
 }
 

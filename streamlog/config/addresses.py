@@ -6,6 +6,7 @@ import enum
 import ipaddress
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from streamlog.config.kinds import ValueKind
 from streamlog.model import INT32_MAX, BrokerId
 
 HOST_LENGTH_MAX: Final = 253
+URL_LENGTH_MAX: Final = 2_000
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 
@@ -112,6 +114,40 @@ class EndpointKind(ValueKind[str], frozen=True):
         if not separator or scheme.lower() not in ("http", "https"):
             raise ValueError(f"must be one of {self.limit}")
         return f"{scheme.lower()}://{parse_address(rest.removesuffix('/'))}"
+
+
+class DocumentUrlKind(ValueKind[str], frozen=True):
+    """Of something that this process trusts, or sends a secret to."""
+
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "https://..., file:///..."
+
+    def parse(self, text: str) -> str:
+        text = text.strip()
+        if len(text) > URL_LENGTH_MAX or not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError(f"must have at most {URL_LENGTH_MAX} characters, all of ASCII, and no spaces")
+        try:
+            parts = urlsplit(text)
+            host, _ = parts.hostname or "", parts.port
+        except ValueError:
+            raise ValueError("must be a URL") from None
+        if parts.scheme == "file":
+            if host or not parts.path.startswith("/"):
+                raise ValueError("must be file:/// and an absolute path")
+        elif parts.scheme not in ("https", "http") or not host:
+            raise ValueError(f"must be one of {self.limit}")
+        elif parts.username is not None or parts.fragment:
+            raise ValueError("must have no user, password or fragment")
+        elif parts.scheme == "http" and not Address(host, 0).loopback:
+            raise ValueError(
+                "must be https://: others can read and change what is sent over http://, which is for this machine only"
+            )
+        return text
 
 
 class ListenerKind(ValueKind[ListenerAddress], frozen=True):

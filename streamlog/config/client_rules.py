@@ -10,32 +10,51 @@ from streamlog.config.rule import KEY_MISSING, TLS_RULES, TRUST_MISSING, Rule, a
 from streamlog.config.settings import client_settings as client
 from streamlog.config.settings import consumer_settings as consumer
 from streamlog.config.settings import producer_settings as producer
+from streamlog.config.settings import token_settings as tokens
 
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition keeps as many batches of a producer
 
 
-def _client_is_secret(config: Config) -> str | None:
-    if config[client.BEARER_TOKEN] is None or config[client.SECURITY_PROTOCOL] != Protocol.PLAINTEXT.value:
-        return None
-    return f"is sent over TLS only: {client.SECURITY_PROTOCOL.name} must be SSL"
-
-
 def _client_logs_in(config: Config) -> str | None:
     name, password = config[client.SASL_USERNAME], config[client.SASL_PASSWORD]
-    if config[client.SECURITY_PROTOCOL] == client.SASL_SSL:
-        if name is None or password is None:
-            return f"needs {client.SASL_USERNAME.name} and {client.SASL_PASSWORD.name}"
-        if ":" in name:
-            return f"needs a {client.SASL_USERNAME.name} without a colon"
-    elif name is not None or password is not None:
-        return f"must be {client.SASL_SSL}: a user's name and password are sent over TLS only"
+    if config[client.SECURITY_PROTOCOL] != client.SASL_SSL:
+        if name is not None or password is not None:
+            return f"must be {client.SASL_SSL}: a user's name and password are sent over TLS only"
+        if config[client.SASL_MECHANISM] == client.OAUTHBEARER:
+            return f"must be {client.SASL_SSL}: bearer tokens are sent over TLS only"
+        return None
+    if config[client.SASL_MECHANISM] == client.OAUTHBEARER:
+        return _has_token(config)
+    if name is None or password is None:
+        return f"needs {client.SASL_USERNAME.name} and {client.SASL_PASSWORD.name}"
+    if ":" in name:
+        return f"needs a {client.SASL_USERNAME.name} without a colon"
+    return None
+
+
+def _has_token(config: Config) -> str | None:
+    endpoint = config[tokens.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL]
+    function = config[tokens.SASL_OAUTHBEARER_JWT_RETRIEVER_CLASS]
+    if (endpoint is None) == (function is None):
+        return (
+            f"with {client.SASL_MECHANISM.name}={client.OAUTHBEARER} needs one of "
+            f"{tokens.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL.name} and {tokens.SASL_OAUTHBEARER_JWT_RETRIEVER_CLASS.name}"
+        )
+    credentials = (
+        tokens.SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_ID,
+        tokens.SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_SECRET,
+    )
+    if endpoint is not None and not endpoint.startswith("file:") and any(config[one] is None for one in credentials):
+        return f"at a token endpoint needs {credentials[0].name} and {credentials[1].name}"
     return None
 
 
 def _client_has_key(config: Config) -> str | None:
     if config[client.SECURITY_PROTOCOL] == Protocol.PLAINTEXT.value or has_key(config):
         return None
-    return f"{KEY_MISSING}: nodes require a certificate of each client, of one that logs in with a password too"
+    return (
+        f"{KEY_MISSING}: nodes require a certificate of each client, of one that logs in with a password or a token too"
+    )
 
 
 def _client_trusts(config: Config) -> str | None:
@@ -79,7 +98,6 @@ def _delivery(config: Config) -> str | None:
 
 
 CLIENT_RULES: Final = (
-    Rule(client.BEARER_TOKEN, _client_is_secret),
     Rule(client.SECURITY_PROTOCOL, _client_logs_in),
     Rule(client.SECURITY_PROTOCOL, _client_has_key),
     Rule(client.SECURITY_PROTOCOL, _client_trusts),

@@ -24,6 +24,7 @@ INT64_MAX: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _REAL: Final = re.compile(r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 TEXT_LENGTH_MAX: Final = 4_096
 
 
@@ -168,6 +169,29 @@ class Text(ValueKind[str], frozen=True):
         if _CONTROL.search(text.replace("\n", "").replace("\r", "") if self.multiline else text):
             raise ValueError("must not contain control characters")
         return text
+
+
+class FunctionName(ValueKind[str], frozen=True):
+    """A function of a Python module; given as text, or in a program as the function itself."""
+
+    @property
+    def type_name(self) -> str:
+        return "class"
+
+    @property
+    def limit(self) -> str:
+        return "module:function"
+
+    def parse(self, text: str) -> str:
+        text = text.strip()
+        if len(text) > TEXT_LENGTH_MAX or _FUNCTION.fullmatch(text) is None:
+            raise ValueError("must be module:function, of a function that can be imported")
+        return text
+
+    def format(self, value: object) -> str:
+        if not callable(value):
+            return format_value(value)
+        return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
 
 
 class OneOf(ValueKind[str], frozen=True):

@@ -94,11 +94,18 @@ def _node_trusts(config: Config) -> str | None:
     return f"{TRUST_MISSING}: nodes verify each other's certificates"
 
 
-def _tokens_need_tls(config: Config) -> str | None:
-    (listener,) = config[node.LISTENERS]
-    if config[security.BEARER_TOKENS_FILE] is None or listener.protocol is Protocol.SSL:
+def _tokens_are_checked(config: Config) -> str | None:
+    """A token of the same issuer for another service is not one for this cluster."""
+    if config[security.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL] is None:
         return None
-    return f"tokens are sent over TLS only: {node.LISTENERS.name} must be SSL://"
+    if config[security.AUTHORIZER_CLASS_NAME] == "none":
+        return (
+            f"tokens are looked at by an authorizer only: set {security.AUTHORIZER_CLASS_NAME.name}=StandardAuthorizer"
+        )
+    issuer, audience = security.SASL_OAUTHBEARER_EXPECTED_ISSUER, security.SASL_OAUTHBEARER_EXPECTED_AUDIENCE
+    if config[issuer] is None or not config[audience]:
+        return f"needs {issuer.name} and {audience.name}, so that tokens for other services are refused"
+    return None
 
 
 def _authorizer_needs_tls(config: Config) -> str | None:
@@ -141,10 +148,14 @@ NODE_RULES: Final = (
     Rule(node.LISTENERS, _node_has_key),
     Rule(node.LISTENERS, _node_trusts),
     Rule(node.ADVERTISED_LISTENERS, _advertised_protocol),
-    Rule(security.BEARER_TOKENS_FILE, _tokens_need_tls),
+    Rule(security.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL, _tokens_are_checked),
     Rule(security.AUTHORIZER_CLASS_NAME, _authorizer_needs_tls),
     Rule(security.SSL_PRINCIPAL_MAPPING_RULES, _mapping_rules),
     Rule(security.SUPER_USERS, _super_users),
+    at_most(
+        security.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS,
+        security.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS,
+    ),
     *TLS_RULES,
     Rule(node.CONTROLLER_QUORUM_VOTERS, _voters),
     Rule(node.CONTROLLER_QUORUM_VOTERS, _odd_voters, hint=True),

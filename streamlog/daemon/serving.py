@@ -32,6 +32,7 @@ from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.malloc import HeapTrimmer
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
+from streamlog.url_documents import UrlDocuments
 
 INTERRUPTED: Final = 130
 IDLE_S: Final = 10.0
@@ -71,6 +72,7 @@ async def serve(
         log_levels=levels,
         tracing=spans,
         audit=audit,
+        documents=UrlDocuments(),
     )
     node = Node(config, ports)
     nodes.append(node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from streamlog.access.principals import parse_mapping_rules
 from streamlog.config import Config
 from streamlog.config.settings import security_settings as security
@@ -9,7 +11,10 @@ from streamlog.metadata.view import MetadataView
 from streamlog.ports import Ports
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
-from streamlog.services.access.gate import MethodGate
+from streamlog.services.access.gate import MethodGate, TokenAccess
+
+if TYPE_CHECKING:
+    from streamlog.services.access.token_keys import KeyTimes
 
 
 def made_authorizer(config: Config, view: MetadataView) -> Authorizer:
@@ -27,4 +32,37 @@ def made_gate(config: Config, view: MetadataView, authorizer: Authorizer, ports:
         return None
     authenticator = Authenticator(view, ports.clock, ports.random, ports.workers)
     rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
-    return MethodGate(view, authorizer, authenticator, rules)
+    return MethodGate(view, authorizer, authenticator, rules, _made_tokens(config, ports))
+
+
+def _made_tokens(config: Config, ports: Ports) -> TokenAccess | None:
+    """None without an issuer, and in a simulation, which has none."""
+    url = config[security.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL]
+    issuer = config[security.SASL_OAUTHBEARER_EXPECTED_ISSUER]
+    if url is None or issuer is None or ports.documents is None:
+        return None
+    # Expensive imports, of no use to nodes without tokens.
+    from streamlog.access.tokens import TokenRules
+    from streamlog.services.access.token_keys import TokenKeys
+    from streamlog.services.access.token_logins import TokenLogins
+    from streamlog.services.access.token_sessions import TokenSessions
+
+    keys = TokenKeys(url, ports.documents, ports.clock, ports.workers, ports.probe, _key_times(config))
+    rules = TokenRules(
+        issuer=issuer,
+        audiences=config[security.SASL_OAUTHBEARER_EXPECTED_AUDIENCE],
+        user_claim=config[security.SASL_OAUTHBEARER_SUB_CLAIM_NAME],
+        clock_skew_ms=config[security.SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS] * 1000,
+    )
+    logins = TokenLogins(keys, rules, ports.clock, ports.random)
+    return TokenAccess(logins, TokenSessions(logins, ports.clock))
+
+
+def _key_times(config: Config) -> KeyTimes:
+    from streamlog.services.access.token_keys import KeyTimes
+
+    return KeyTimes(
+        refresh_s=config[security.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS] / 1000,
+        pause_s=config[security.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS] / 1000,
+        pause_max_s=config[security.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS] / 1000,
+    )

@@ -86,6 +86,7 @@ class Node:
         self._audit_topic = made_audit_topic(self._config, self._view, ports)
         audit = made_trail(self._config, self._node_id, self._view, ports, self._audit_topic)
         self.metrics.audit, self.metrics.audit_topic = audit, self._audit_topic
+        self.metrics.tokens = None if gate is None else gate.tokens
         self._router = MethodRouter(
             served_methods.unary_methods(),
             served_methods.streaming_methods(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from msgspec import Struct, field
 
 from streamlog.ports.audit import AuditSink
@@ -15,6 +17,14 @@ from streamlog.ports.tracing import Tracing
 from streamlog.ports.workers import Workers
 
 
+class Documents(Protocol):
+    """Of other programs, by URL: the public keys of a token issuer."""
+
+    def read(self, url: str, bytes_max: int) -> bytes:
+        """Blocks. OSError, whose text says what is wrong."""
+        ...
+
+
 class Ports(Struct, frozen=True, kw_only=True):
     fs: FileSystem
     network: Network
@@ -25,3 +35,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     log_levels: LogLevels = field(default_factory=LogLevels)  # of what `probe` logs
     tracing: Tracing | None = None  # None: off
     audit: AuditSink | None = None  # None: off
+    documents: Documents | None = None  # None: there are none, as in a simulation

@@ -26,7 +26,7 @@ OWN = {
     "broker.rack": "é",
     "super.users": "User:a;User:b",
 }
-SECRET = {"ssl.keystore.key": "hunter2", "bearer.tokens.file": "t"}
+SECRET = {"ssl.keystore.key": "hunter2", "ssl.keystore.certificate.chain": "c"}
 
 
 def values(config: Config) -> dict[str, object]:

@@ -83,7 +83,17 @@ class TestListeners:
         ),
         ({**TLS, "ssl.keystore.key": "x"}, "must not be set together with ssl.keystore.key"),
         ({**TLS, "ssl.truststore.certificates": "x"}, "must not be set together with ssl.truststore.certificates"),
-        ({"bearer.tokens.file": "tokens"}, "tokens are sent over TLS only: listeners must be SSL://"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "file:///k"}, "set authorizer.class.name=StandardAuthorizer"),
+        (
+            {
+                **TLS,
+                "listeners": "SSL://127.0.0.1:1",
+                "authorizer.class.name": "StandardAuthorizer",
+                "sasl.oauthbearer.jwks.endpoint.url": "https://issuer/keys",
+                "sasl.oauthbearer.expected.issuer": "i",
+            },
+            "needs sasl.oauthbearer.expected.issuer and sasl.oauthbearer.expected.audience, so that tokens for other",
+        ),
         ({"message.max.bytes": 4 << 20}, "must be at most 4190208, to fit socket.request.max.bytes=4194304"),
         (
             {"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1},
@@ -136,7 +146,10 @@ def test_a_node_starts_and_warns(values: dict[str, object], said: str) -> None:
             "delivery.timeout.ms=30004: must be at least linger.ms + request.timeout.ms = 30005",
         ),
         ({"buffer.memory": 2_000}, "max.request.size=1048576: must be at most buffer.memory=2000"),
-        ({"bearer.token": "s3cret"}, "bearer.token=[hidden]: is sent over TLS only: security.protocol must be SSL"),
+        (
+            {"sasl.mechanism": "OAUTHBEARER"},
+            "security.protocol=PLAINTEXT: must be SASL_SSL: bearer tokens are sent over TLS only",
+        ),
     ],
 )
 def test_a_producer_refuses(values: dict[str, object], said: str) -> None:
@@ -159,10 +172,32 @@ def test_a_consumer_refuses(values: dict[str, object], said: str) -> None:
     assert said in complaint(load_consumer, values)
 
 
-def test_every_client_shows_its_token_over_tls_alone() -> None:
+def test_where_a_client_gets_its_token_from() -> None:
+    login: dict[str, object] = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", **TLS}
+    url, function = "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.jwt.retriever.class"
     for load in (load_producer, load_consumer, load_admin):
-        assert "is sent over TLS only" in complaint(load, {"bearer.token": "s3cret"})
-        assert load({"bearer.token": "s3cret", "security.protocol": "SSL", **TLS}).warnings == ()
+        assert f"needs one of {url} and {function}" in complaint(load, login)
+        assert f"needs one of {url} and {function}" in complaint(load, {**login, url: "file:///t", function: "a:b"})
+        assert "needs sasl.oauthbearer.client.credentials.client.id and" in complaint(
+            load, {**login, url: "https://i/t"}
+        )
+        assert load({**login, url: "file:///t"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://issuer/keys", "must be https://: others can read and change what is sent over http://"),
+        ("ftp://issuer/keys", "must be one of https://..., file:///..."),
+        ("https://", "must be one of https://..., file:///..."),
+        ("https://user:secret@issuer/keys", "must have no user, password or fragment"),
+        ("file://host/keys", "must be file:/// and an absolute path"),
+        ("https://issuer/a b", "and no spaces"),
+        ("https://issuer:port/", "must be a URL"),
+    ],
+)
+def test_urls_of_keys_and_tokens(url: str, said: str) -> None:
+    assert said in complaint(of_node, {"sasl.oauthbearer.jwks.endpoint.url": url})
 
 
 def test_a_client_needs_a_certificate_and_authorities_for_tls() -> None:

@@ -79,7 +79,11 @@ def test_a_constant_is_called_as_its_setting(module: ModuleType) -> None:
 def test_secrets_are_marked() -> None:
     for table in TABLES.values():
         assert [s.name for s in table if s.kind.type_name == "password"] == [s.name for s in table if s.sensitive]
-    assert {s.name for s in [*NODE, *PRODUCER] if s.sensitive} == {"ssl.keystore.key", "bearer.token", "sasl.password"}
+    assert {s.name for s in [*NODE, *PRODUCER] if s.sensitive} == {
+        "ssl.keystore.key",
+        "sasl.password",
+        "sasl.oauthbearer.client.credentials.client.secret",
+    }
 
 
 @pytest.mark.parametrize("table", TABLES)

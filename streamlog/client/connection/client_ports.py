@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
@@ -16,8 +16,14 @@ from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
+if TYPE_CHECKING:
+    from streamlog.client.connection.token_login import TokenLogin
+
 # The largest message that a client receives: a batch is sent whole, and a topic may allow large ones.
 RECEIVE_BYTES_MAX: Final = 64 << 20
+# A call that costs a node little and needs no right: it carries a renewed token.
+_RENEWAL: Final = "/streamlog.v1.Cluster/Describe"
+_RENEWAL_TIMEOUT_S: Final = 10.0
 
 
 class ClientPorts(Protocol):
@@ -43,8 +49,11 @@ class RealPorts(Struct, frozen=True, kw_only=True):
     clock: SystemClock
     random: Random
     workers: ThreadWorkers
+    login: TokenLogin | None = None  # None: there is no bearer token
 
     async def close(self) -> None:
+        if self.login is not None:
+            await self.login.close()
         await self.network.close()
         self.workers.close()
 
@@ -59,12 +68,13 @@ def real_ports(config: Config) -> RealPorts:
         ),
         idle_s=config[client_settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
     )
-    return RealPorts(
-        network=GrpcNetwork(on_crash=_no_server, settings=settings, tls=_tls(config), metadata=_login(config)),
-        clock=SystemClock(),
-        random=system_random(),
-        workers=ThreadWorkers(),
-    )
+    clock, random, tls = SystemClock(), system_random(), _tls(config)
+    workers = ThreadWorkers()
+    login = _token_login(config, clock, random, workers)
+    network = GrpcNetwork(on_crash=_no_server, settings=settings, tls=tls, metadata=_login(config), login=login)
+    if login is not None:
+        login.renew_streams = lambda: network.call_each(_RENEWAL, _RENEWAL_TIMEOUT_S)
+    return RealPorts(network=network, clock=clock, random=random, workers=workers, login=login)
 
 
 def _tls(config: Config) -> TlsCredentials | None:
@@ -77,12 +87,24 @@ def _tls(config: Config) -> TlsCredentials | None:
 
 
 def _login(config: Config) -> tuple[tuple[str, str], ...]:
-    """The metadata of every call."""
+    """The metadata of every call: the user's name and password."""
     if config[client_settings.SECURITY_PROTOCOL] != client_settings.SASL_SSL:
         return ()
-    assert config[client_settings.SASL_MECHANISM] == "PLAIN"
+    if config[client_settings.SASL_MECHANISM] == client_settings.OAUTHBEARER:
+        return ()
     given = f"{config[client_settings.SASL_USERNAME]}:{config[client_settings.SASL_PASSWORD]}"
     return (("authorization", "Basic " + base64.b64encode(given.encode()).decode()),)
+
+
+def _token_login(config: Config, clock: SystemClock, random: Random, workers: ThreadWorkers) -> TokenLogin | None:
+    """InvalidConfigError."""
+    if config[client_settings.SECURITY_PROTOCOL] != client_settings.SASL_SSL:
+        return None
+    if config[client_settings.SASL_MECHANISM] != client_settings.OAUTHBEARER:
+        return None
+    from streamlog.client.connection.token_login import RefreshTimes, TokenLogin, retriever_of  # an expensive import
+
+    return TokenLogin(retriever_of(config, clock), RefreshTimes.of(config), clock, random, workers)
 
 
 def _no_server(error: Exception) -> None:

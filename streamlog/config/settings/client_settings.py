@@ -10,9 +10,12 @@ from streamlog.config.setting import Section, Setting, Table, section
 from streamlog.config.settings import consumer_settings
 from streamlog.config.settings.producer_settings import PRODUCING
 from streamlog.config.settings.tls_settings import TLS
+from streamlog.config.settings.token_settings import TOKENS
 
 SASL_SSL: Final = "SASL_SSL"
-"""A value of security.protocol: TLS, and a user's name and password."""
+"""A value of security.protocol: TLS, and a user's password or token."""
+OAUTHBEARER: Final = "OAUTHBEARER"
+"""A value of sasl.mechanism: a token."""
 
 # A table reads best with an entry's facts on one line and its sentence below.
 # fmt: off
@@ -47,19 +50,16 @@ METADATA_MAX_AGE_MS: Final = Setting(
     doc="The age at which cached metadata is refreshed.")
 SECURITY_PROTOCOL: Final = Setting(
     "security.protocol", OneOf((*Protocol.__members__, SASL_SSL)), "PLAINTEXT",
-    doc="Whether connections are encrypted (SSL), with a user's password besides (SASL_SSL), or not (PLAINTEXT).")
+    doc="Whether connections are encrypted (SSL), with a user's login besides (SASL_SSL), or not (PLAINTEXT).")
 SASL_MECHANISM: Final = Setting(
-    "sasl.mechanism", OneOf(("PLAIN",)), "PLAIN", kafka="GSSAPI",
-    doc="How a user logs in with SASL_SSL: PLAIN, by name and password.")
+    "sasl.mechanism", OneOf(("PLAIN", OAUTHBEARER)), "PLAIN", kafka="GSSAPI",
+    doc="How a user logs in with SASL_SSL: PLAIN, by name and password, or OAUTHBEARER, by a bearer token.")
 SASL_USERNAME: Final[Setting[str | None]] = Setting(
     "sasl.username", Text(128), None, ours=True,
-    doc="The user's name, with security.protocol=SASL_SSL.")
+    doc="The user's name, with sasl.mechanism=PLAIN.")
 SASL_PASSWORD: Final[Setting[str | None]] = Setting(
     "sasl.password", Text(secret=True), None, sensitive=True, ours=True,
     doc="The user's password; sent over TLS only.")
-BEARER_TOKEN: Final[Setting[str | None]] = Setting(
-    "bearer.token", Text(secret=True), None, sensitive=True, ours=True,
-    doc="The token that authenticates this client; sent over TLS only.")
 
 COMMON: Final = section("All clients", globals())
 
@@ -71,8 +71,9 @@ TRACING_ENABLE: Final = Setting(
 
 TRACING: Final = Section("Tracing", (TRACING_ENABLE,))
 
-PRODUCER: Final = Table("producer", [COMMON, PRODUCING, TLS, TRACING])
-CONSUMER: Final = Table("consumer", [COMMON, consumer_settings.CONSUMING, TLS, TRACING])
+PRODUCER: Final = Table("producer", [COMMON, PRODUCING, TLS, TOKENS, TRACING])
+CONSUMER: Final = Table("consumer", [COMMON, consumer_settings.CONSUMING, TLS, TOKENS, TRACING])
 ADMIN: Final = Table(
-    "admin client", [COMMON, Section("Administration", (consumer_settings.DEFAULT_API_TIMEOUT_MS,)), TLS, TRACING]
+    "admin client",
+    [COMMON, Section("Administration", (consumer_settings.DEFAULT_API_TIMEOUT_MS,)), TLS, TOKENS, TRACING],
 )

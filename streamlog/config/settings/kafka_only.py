@@ -11,7 +11,7 @@ from typing import Final
 
 _LOOP: Final = "a node serves all requests on one event loop: there are no thread pools"
 _ONE_LISTENER: Final = "a node has one listener, for clients, nodes and the quorum alike"
-_SASL: Final = "there is no SASL: a client authenticates with a certificate or a bearer token"
+_SASL: Final = "a client authenticates with a certificate, a password or a bearer token"
 _PEM: Final = (
     "TLS is gRPC's, with keys and certificates in PEM: it has none of Java's providers, key stores and algorithms"
 )
@@ -63,7 +63,7 @@ _BY_PREFIX: Final[Mapping[str, str]] = {
 
 _BY_NAME: Final[Mapping[str, str]] = {
     # users
-    "sasl.jaas.config": "Java classes cannot be loaded: give sasl.username and sasl.password",
+    "sasl.jaas.config": "Java classes cannot be loaded: give sasl.username and sasl.password, or sasl.oauthbearer.*",
     # roles and listeners
     "process.roles": "every node is a broker, and a controller where controller.quorum.voters names it",
     "broker.id": "a node has one id: use node.id",

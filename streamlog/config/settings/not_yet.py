@@ -10,19 +10,16 @@ from collections.abc import Mapping
 from typing import Final
 
 _PEM: Final = "keys and certificates are always PEM"
-_TOKENS: Final = "there are no bearer tokens yet: use certificates, or users with passwords"
 
 NOT_YET: Final[Mapping[str, str]] = {
     "ssl.keystore.type": _PEM,
     "ssl.truststore.type": _PEM,
     "ssl.client.auth": "a certificate is always required: nodes and clients share one listener, where gRPC cannot make "
     "it optional",
-    "bearer.token": _TOKENS,
-    "bearer.tokens.file": _TOKENS,
     "exclude.internal.topics": "topics cannot be selected by a pattern",
     "offsets.commit.timeout.ms": "a commit waits until the deadline of its call",
 }
 
 # A node that ignored one of these would be open where its operator believes it protected.
-REFUSED: Final = ("ssl.client.auth", "bearer.tokens.file")
-WARNED: Final = frozenset(NOT_YET) - {"bearer.token"}
+REFUSED: Final = ("ssl.client.auth",)
+WARNED: Final = frozenset(NOT_YET)

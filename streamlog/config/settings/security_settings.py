@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Text, count, size_bytes
+from streamlog.config.addresses import DocumentUrlKind
+from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Text, count, duration_ms, size_bytes
 from streamlog.config.setting import Section, Setting, section
 from streamlog.config.settings.tls_settings import TLS
 
@@ -17,9 +18,30 @@ SSL_CLIENT_AUTH: Final = Setting(
 SSL_PRINCIPAL_MAPPING_RULES: Final = Setting(
     "ssl.principal.mapping.rules", Text(4_096, may_be_empty=True), "DEFAULT",
     doc="Rules, as RULE:pattern/replacement/[LU], that make a principal of a certificate's distinguished name.")
-BEARER_TOKENS_FILE: Final[Setting[str | None]] = Setting(
-    "bearer.tokens.file", Text(), None, ours=True,
-    doc="A file of bearer tokens with the principal of each; tokens are accepted over TLS only.")
+SASL_OAUTHBEARER_JWKS_ENDPOINT_URL: Final[Setting[str | None]] = Setting(
+    "sasl.oauthbearer.jwks.endpoint.url", DocumentUrlKind(), None,
+    doc="Where the keys of the issuer of bearer tokens are: https:// or file:///; without it tokens are refused.")
+SASL_OAUTHBEARER_EXPECTED_ISSUER: Final[Setting[str | None]] = Setting(
+    "sasl.oauthbearer.expected.issuer", Text(), None,
+    doc="The issuer (claim iss) of the tokens that are accepted.")
+SASL_OAUTHBEARER_EXPECTED_AUDIENCE: Final = Setting(
+    "sasl.oauthbearer.expected.audience", ListOf(Text(), items_max=100), (),
+    doc="The audiences (claim aud) of the tokens that are accepted: one of them must be in the token.")
+SASL_OAUTHBEARER_SUB_CLAIM_NAME: Final = Setting(
+    "sasl.oauthbearer.sub.claim.name", Text(256), "sub",
+    doc="The claim of a token that is the user's name.")
+SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS: Final = Setting(
+    "sasl.oauthbearer.clock.skew.seconds", count(0, 3_600), 30,
+    doc="How far the clocks of the issuer and of this node may be apart.")
+SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS: Final = Setting(
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms", duration_ms(1_000, INT64_MAX), 3_600_000,
+    doc="The age at which the issuer's keys are loaded again; a token with an unknown key has them loaded earlier.")
+SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS: Final = Setting(
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", duration_ms(10, 3_600_000), 100,
+    doc="The wait before the issuer's keys are requested again after a failure; it doubles each time.")
+SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS: Final = Setting(
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", duration_ms(10, 3_600_000), 10_000,
+    doc="The longest wait before the issuer's keys are requested again.")
 AUTHORIZER_CLASS_NAME: Final = Setting(
     "authorizer.class.name",
     OneOf(("none", "StandardAuthorizer"),

@@ -70,6 +70,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     "replica_state_unanswered": "node {broker} did not report the log ends of its replicas: {reason}",
     "clock_skewed": "the wall clock is {skew_ms} ms ahead of the time that most nodes agree on (limit {limit_ms} ms): "
     "nothing is deleted by time, and the quorum's time is used; set the clock, and check its NTP synchronization",
+    "token_keys_failed": "cannot load the keys of the token issuer from {url}: {reason}; {keys} earlier keys stay in "
+    "use, new attempts follow",
+    "token_keys_loaded": "uses {keys} keys of the token issuer, from {url}",
     "request_served": "{method} from {peer}: {status} after {ms} ms",
     "clock_near": "the wall clock agrees with the other nodes again, {skew_ms} ms apart",
     "audit_lost": "{dropped} events are missing in topic {topic}, the audit log's: {reason}",
@@ -100,6 +103,7 @@ WARNINGS: Final = frozenset(
         "replica_state_unanswered",
         "stray_directory",
         "suspected",
+        "token_keys_failed",
         "suspicion_untold",
         "vote_missing",
         "voter_not_restored",

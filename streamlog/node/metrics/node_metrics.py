@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -36,6 +37,9 @@ from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.audit.trail import AuditTrail
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.storage.directories.directories import LogDirectories
+
+if TYPE_CHECKING:
+    from streamlog.services.access.token_logins import TokenLogins
 
 
 class Sources(Struct, frozen=True, kw_only=True):
@@ -72,6 +76,7 @@ class NodeMetrics:
         self.logins: Authenticator | None = None  # None without an authorizer
         self.audit: AuditTrail | None = None  # None: off
         self.audit_topic: AuditSink | None = None
+        self.tokens: TokenLogins | None = None  # None without an issuer of tokens
         self.sources: Sources | None = None
 
     def _was_proven(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> bool:
@@ -85,7 +90,7 @@ class NodeMetrics:
             gauge("streamlog_ready", "1 while this node serves clients.", single(int(self._is_ready()))),
             *self.calls.families(),
             *self._changes.families(),
-            *access_families(self._authorizer, self.logins),
+            *access_families(self._authorizer, self.logins, self.tokens),
             *audit_families(self.audit, self._ports.audit, self.audit_topic),
             *span_families(self._ports.tracing),
         ]

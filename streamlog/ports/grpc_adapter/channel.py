@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import TypeAlias
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol, TypeAlias
 
 import grpc
 import grpc.aio
@@ -18,6 +18,12 @@ from streamlog.ports.network import NotSentError
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Metadata of calls."""
+
+
+class CallLogin(Protocol):
+    async def metadata(self) -> Pairs:
+        """Of a call that begins now. RpcError where the caller cannot log in."""
+        ...
 
 
 class _Connection:
@@ -35,9 +41,17 @@ class _Connection:
 class GrpcChannel:
     """One connection; made on first use. With TLS, another one for later calls when the certificates were renewed."""
 
-    def __init__(self, address: str, settings: GrpcSettings, tls: TlsCredentials | None, metadata: Pairs = ()) -> None:
-        """`metadata`: of all calls, besides their own."""
+    def __init__(
+        self,
+        address: str,
+        settings: GrpcSettings,
+        tls: TlsCredentials | None,
+        metadata: Pairs = (),
+        login: CallLogin | None = None,
+    ) -> None:
+        """`metadata`: of all calls, besides their own; `login`: instead of it, where it changes."""
         self._metadata = metadata
+        self._login = login
         self.closed = False
         self._address = address
         self._settings = settings
@@ -85,12 +99,11 @@ class GrpcChannel:
         timeout_s: float,
         metadata: Mapping[str, str] | None = None,
     ) -> bytes:
+        common = self._metadata if self._login is None else await self._login.metadata()
         connection = self._begin()
         try:
-            if method not in connection.unary:
-                connection.unary[method] = connection.channel.unary_unary(method)
             try:
-                call = connection.unary[method](request, timeout=timeout_s, metadata=_pairs(metadata, self._metadata))
+                call = _unary(connection, method)(request, timeout=timeout_s, metadata=_pairs(metadata, common))
             except grpc.aio.UsageError as error:
                 raise NotSentError(Status.UNAVAILABLE, str(error)) from None
             try:
@@ -105,12 +118,13 @@ class GrpcChannel:
 
     @asynccontextmanager
     async def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AsyncIterator[ClientStream]:
+        common = self._metadata if self._login is None else await self._login.metadata()
         connection = self._begin()
         try:
             if method not in connection.streams:
                 connection.streams[method] = connection.channel.stream_stream(method)
             try:
-                call = connection.streams[method](metadata=_pairs(metadata, self._metadata))
+                call = connection.streams[method](metadata=_pairs(metadata, common))
             except grpc.aio.UsageError as error:
                 raise NotSentError(Status.UNAVAILABLE, str(error)) from None
             try:
@@ -123,12 +137,32 @@ class GrpcChannel:
         finally:
             self._end(connection)
 
+    async def call_each(self, method: str, timeout_s: float) -> None:
+        """Call a method with an empty request on each connection that has calls. Its failures are left to these."""
+        if self._login is None:
+            return
+        metadata = _pairs(None, await self._login.metadata())
+        for connection in [self._current, *self._retired]:
+            if connection.calls:
+                connection.calls += 1
+                try:
+                    with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+                        await _unary(connection, method)(b"", timeout=timeout_s, metadata=metadata)
+                finally:
+                    self._end(connection)
+
     async def close(self) -> None:
         """Cancels calls in progress."""
         self.closed = True
         for old in list(self._retired):
             await old.channel.close()
         await self._current.channel.close()
+
+
+def _unary(connection: _Connection, method: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    if method not in connection.unary:
+        connection.unary[method] = connection.channel.unary_unary(method)
+    return connection.unary[method]
 
 
 def _pairs(metadata: Mapping[str, str] | None, common: Pairs) -> Pairs | None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from streamlog.ports.forks import note_use
-from streamlog.ports.grpc_adapter.channel import GrpcChannel, Pairs
+from streamlog.ports.grpc_adapter.channel import CallLogin, GrpcChannel, Pairs
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.late_events import silence_late_events
@@ -21,7 +21,8 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 class GrpcNetwork:
     """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message when connections exceed the limits.
-    `tls`: mutual TLS on all servers and channels; the network follows its files. `metadata`: of all calls.
+    `tls`: mutual TLS on all servers and channels; the network follows its files. `metadata`: of all calls;
+    `login`: instead of it, where it changes.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """
@@ -34,6 +35,7 @@ class GrpcNetwork:
         settings: GrpcSettings | None = None,
         tls: TlsCredentials | None = None,
         metadata: Pairs = (),
+        login: CallLogin | None = None,
     ) -> None:
         note_use()
         silence_late_events()
@@ -42,6 +44,7 @@ class GrpcNetwork:
         self._settings = settings or GrpcSettings()
         self._tls = tls
         self._metadata = metadata
+        self._login = login
         self._watching: asyncio.Task[None] | None = None
         self._servers: list[GrpcServer] = []
         self._channels: list[GrpcChannel] = []
@@ -64,10 +67,17 @@ class GrpcNetwork:
 
     def connect(self, address: str) -> GrpcChannel:
         self._watch_files()
-        channel = GrpcChannel(address, self._settings, self._tls, self._metadata)
+        channel = GrpcChannel(address, self._settings, self._tls, self._metadata, self._login)
         self._channels = [known for known in self._channels if not known.closed]
         self._channels.append(channel)
         return channel
+
+    async def call_each(self, method: str, timeout_s: float) -> None:
+        """Call a method with an empty request on each connection that has calls."""
+        async with asyncio.TaskGroup() as calls:
+            for channel in self._channels:
+                if not channel.closed:
+                    calls.create_task(channel.call_each(method, timeout_s))
 
     def connection_watches(self) -> list[ConnectionWatch]:
         """Of the open servers whose connections are limited."""

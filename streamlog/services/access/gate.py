@@ -1,20 +1,21 @@
 """Around every method of a node with an authorizer: who calls, what it may do, and until when.
 
     certificate of a node                --> everything (methods between nodes: `streamlog.tls.callers`)
-    `authorization` metadata             --> User:NAME of the password (`authenticator`)
+    `authorization` metadata             --> User:NAME of the password (`authenticator`) or token (`token_logins`)
     certificate of a client              --> the principal of its distinguished name
     super user                           --> everything, while it exists
     others                               --> the call gets a guard (`guard`), by the method's row (`method_rights`)
 
 A stream is registered while it is open. When the access control lists or the users change, each is looked at again: one
 whose user was deleted or has another password, or that lost a right which it has used, ends with the error that a new
-call would get.
+call would get. So does one whose token has expired (`token_sessions`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,11 +34,19 @@ from streamlog.services.access.guard import Guard
 from streamlog.services.access.method_rights import METHOD_RIGHTS, MethodRight
 from streamlog.tls.identity import node_of
 
+if TYPE_CHECKING:  # imported where tokens are used: `cryptography` takes long
+    from streamlog.access.tokens import AcceptedToken
+    from streamlog.services.access.token_logins import TokenLogins
+    from streamlog.services.access.token_sessions import TokenSessions
+
+BEARER: Final = "bearer "
+
 
 class _Caller(Struct, frozen=True):
     principal: str
     user: str | None = None  # logged in with a password
     password: SaltedPassword | None = None  # of the user, when the call began
+    token: AcceptedToken | None = None
     may_all: bool = False
 
 
@@ -56,15 +65,26 @@ class _OpenStream:
             self.task.cancel()
 
 
+class TokenAccess(Struct, frozen=True):
+    logins: TokenLogins
+    sessions: TokenSessions
+
+
 class MethodGate:
     def __init__(
-        self, view: MetadataView, authorizer: Authorizer, authenticator: Authenticator, rules: Sequence[MappingRule]
+        self,
+        view: MetadataView,
+        authorizer: Authorizer,
+        authenticator: Authenticator,
+        rules: Sequence[MappingRule],
+        tokens: TokenAccess | None = None,
     ) -> None:
-        """`rules`: ssl.principal.mapping.rules."""
+        """`rules`: ssl.principal.mapping.rules. `tokens`: None: there is no issuer of tokens."""
         self._view = view
         self._authorizer = authorizer
         self._authenticator = authenticator
         self._rules = rules
+        self._tokens = tokens
         self._open: dict[_OpenStream, None] = {}
         authorizer.on_change(self._on_change)
 
@@ -75,6 +95,10 @@ class MethodGate:
     @property
     def logins(self) -> Authenticator:
         return self._authenticator
+
+    @property
+    def tokens(self) -> TokenLogins | None:
+        return None if self._tokens is None else self._tokens.logins
 
     def unary(self, method: str, handler: UnaryHandler) -> UnaryHandler:
         row = METHOD_RIGHTS.get(method)
@@ -98,11 +122,12 @@ class MethodGate:
             guard = self._guard(caller, info, row, remembers=True)
             if info.audit is not None:
                 info.audit.guard = guard
-            if guard is None and caller.user is None:
+            if guard is None and caller.user is None and caller.token is None:
                 await handler(stream, info)
                 return
             own = _OpenStream(caller, guard)
             self._open[own] = None
+            close = self._open_session(own, info)
             try:
                 await handler(stream, replace(info, guard=guard))
             except asyncio.CancelledError:
@@ -113,6 +138,8 @@ class MethodGate:
                 raise to_rpc(own.reason) from None
             finally:
                 del self._open[own]
+                if close is not None:
+                    close()
 
         return handle
 
@@ -124,6 +151,8 @@ class MethodGate:
         if header is None:
             principal = ANONYMOUS if info.identity is None else principal_of(info.identity, self._rules)
             return _Caller(principal, may_all=self._authorizer.is_super(principal))
+        if header[: len(BEARER)].lower() == BEARER:
+            return await self._token_caller(header, info)
         user = self._authenticator.known(header)
         if user is None:
             try:
@@ -132,7 +161,30 @@ class MethodGate:
                 raise to_rpc(error) from None
         principal = f"User:{user}"
         password = self._authenticator.password_of(user)
-        return _Caller(principal, user, password, self._authorizer.is_super(principal))
+        return _Caller(principal, user, password, may_all=self._authorizer.is_super(principal))
+
+    async def _token_caller(self, header: str, info: CallInfo) -> _Caller:
+        """RpcError."""
+        if self._tokens is None:
+            raise to_rpc(
+                SaslAuthenticationError("this node accepts no bearer tokens (sasl.oauthbearer.jwks.endpoint.url)")
+            )
+        token = self._tokens.logins.known(header)
+        if token is None:
+            try:
+                token = await self._tokens.logins.login(header)
+            except StreamlogError as error:
+                raise to_rpc(error) from None
+        self._tokens.sessions.renew(info.peer, token)
+        principal = f"User:{token.user}"
+        return _Caller(principal, token=token, may_all=self._authorizer.is_super(principal))
+
+    def _open_session(self, own: _OpenStream, info: CallInfo) -> Callable[[], None] | None:
+        """What is to be called at the stream's end; None for a caller without a token."""
+        token = own.caller.token
+        if token is None or self._tokens is None:
+            return None
+        return self._tokens.sessions.open(info.peer, token, own)
 
     def _guard(self, caller: _Caller, info: CallInfo, row: MethodRight | None, *, remembers: bool) -> Guard | None:
         """None: everything is allowed. RpcError for a method without a row."""
