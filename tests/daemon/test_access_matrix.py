@@ -1,4 +1,4 @@
-"""Every method for clients, called by everyone who should not and by one who may: a real node, exact statuses.
+"""Every method, called by everyone who should not and by those who may: a real node, exact statuses.
 
 The requests are made from the descriptors: every name in them is of something that the caller has no right to.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import datetime
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import grpc
 import grpc.aio
@@ -20,10 +23,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclResourceType
 from streamlog.cli.main import main
-from streamlog.client import AsyncAdmin
+from streamlog.client import Admin, AsyncAdmin, Producer
 from streamlog.daemon.local_cluster import LocalCluster
-from streamlog.node.served_methods import CLIENT_FILES
+from streamlog.errors import SaslAuthenticationError, TopicAuthorizationError
+from streamlog.node.served_methods import CLIENT_FILES, NODE_FILES
+from streamlog.tls import authority as authority_module
 from streamlog.tls.authority import CA_CERTIFICATE, Authority
+from streamlog.tls.callers import INTERNAL_PREFIX
+from tests.support.tokens import AUDIENCE, ISSUER, TokenIssuer, key_set
 
 pytestmark = pytest.mark.process
 
@@ -53,14 +60,20 @@ BROKEN: Final = (Status.UNAVAILABLE, Status.INTERNAL)
 """gRPC's client loses the status of a stream that is refused while it sends, and makes one of these of it."""
 LEFT_OUT: Final = ("page_token", "pattern", "validate_only", "host", "end_offset", "transactional_id")
 """The transactional id: for messages that may have one, so that the partitions are looked at."""
-REFUSED_BY_TLS: Final = ("no certificate", "foreign authority")
-UNKNOWN: Final = ("wrong password", "deleted user")
+REFUSED_BY_TLS: Final = ("no certificate", "foreign authority", "expired certificate")
+UNKNOWN: Final = ("wrong password", "deleted user", "expired token", "token for others", "token of others")
+MAY: Final = ("right user", "right token", "another node")
+TOKENS: Final = TokenIssuer()
 
 
 def methods() -> Iterator[MethodDescriptor]:
-    for file in CLIENT_FILES:
+    for file in (*CLIENT_FILES, *NODE_FILES):
         for service in file.services_by_name.values():
             yield from service.methods
+
+
+def is_internal(method: MethodDescriptor) -> bool:
+    return f"/{method.full_name}".startswith(INTERNAL_PREFIX)
 
 
 def short(method: MethodDescriptor) -> str:
@@ -120,8 +133,16 @@ def _fill(message: Message, field: Any, depth: int) -> None:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("matrix") / "cluster"
+    keys = directory.with_name("keys.json")
+    keys.write_bytes(key_set(TOKENS))
     command = ["local", "start", "--dir", str(directory), "--port", "0", "--nodes", "1", "--secure"]
     command += ["--timeout-s", "180"]
+    for name, value in (
+        ("jwks.endpoint.url", keys.as_uri()),
+        ("expected.issuer", ISSUER),
+        ("expected.audience", AUDIENCE),
+    ):
+        command += ["--override", f"sasl.oauthbearer.{name}={value}"]
     started = CliRunner().invoke(main, command)
     assert started.exit_code == 0, started.output
     running = LocalCluster(directory)
@@ -133,11 +154,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 class Caller:
     """With these credentials."""
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials, login: str | None = None) -> None:
+    def __init__(
+        self, address: str, credentials: grpc.ChannelCredentials, login: str | None = None, token: str | None = None
+    ) -> None:
         self.channel: Any = grpc.aio.secure_channel(
             address, credentials, options=[("grpc.use_local_subchannel_pool", 1)]
         )
         header = None if login is None else "Basic " + base64.b64encode(login.encode()).decode()
+        if token is not None:
+            header = f"Bearer {token}"
         self.metadata = None if header is None else (("authorization", header),)
 
     async def call(self, method: MethodDescriptor, request: bytes) -> tuple[grpc.StatusCode, bytes]:
@@ -168,6 +193,8 @@ async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> d
     authority = Authority.load(cluster.directory / "certs")
     authority.add_client("apps")
     authority.add_node(7, ["localhost"])
+    with mock.patch.object(authority_module, "_BACKDATED", datetime.timedelta(days=2)):
+        authority.add_client("expired", days=-1)
     right, without, deleted = [await admin.create_user(name) for name in ("right", "without", "deleted")]
     await admin.create_acls(
         Acl(
@@ -181,12 +208,18 @@ async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> d
     apps = credentials(cluster, "apps")
     found = {
         "right user": Caller(address, apps, f"right:{right}"),
+        "right token": Caller(address, apps, token=TOKENS.token("right")),
         "user without right": Caller(address, apps, f"without:{without}"),
+        "token without right": Caller(address, apps, token=TOKENS.token("without")),
+        "expired token": Caller(address, apps, token=TOKENS.token("right", lifetime_s=-60)),
+        "token for others": Caller(address, apps, token=TOKENS.token("right", aud="billing")),
+        "token of others": Caller(address, apps, token=TokenIssuer().token("right")),
         "deleted user": Caller(address, apps, f"deleted:{deleted}"),
         "client certificate": Caller(address, apps),
         "another node": Caller(address, credentials(cluster, "node-7")),
         "wrong password": Caller(address, apps, "right:wrong password"),
         "no certificate": Caller(address, credentials(cluster, None)),
+        "expired certificate": Caller(address, credentials(cluster, "expired")),
         "foreign authority": Caller(
             address,
             grpc.ssl_channel_credentials((cluster.directory / "certs" / CA_CERTIFICATE).read_bytes(), foreign, foreign),
@@ -202,9 +235,13 @@ async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> d
 def expected(who: str, method: MethodDescriptor, status: grpc.StatusCode, response: bytes) -> bool:
     if who in REFUSED_BY_TLS:
         return status is Status.UNAVAILABLE
+    if is_internal(method):
+        if who == "another node":
+            return status not in (Status.UNAUTHENTICATED, Status.INTERNAL, Status.UNKNOWN)
+        return status is Status.PERMISSION_DENIED
     if who in UNKNOWN:
         return status is Status.UNAUTHENTICATED
-    if who in ("right user", "another node"):
+    if who in MAY:
         return status not in (Status.PERMISSION_DENIED, Status.UNAUTHENTICATED, Status.INTERNAL, Status.UNKNOWN)
     if short(method) in OPEN:
         return status is Status.OK
@@ -226,8 +263,7 @@ async def _wrong(cluster: LocalCluster, foreign: bytes) -> list[str]:
         for who, caller in everyone.items():
             for method in methods():
                 # One that may gets an empty request, which changes nothing.
-                may = who in ("right user", "another node")
-                request = b"" if may else request_of(method)
+                request = b"" if who in MAY or is_internal(method) else request_of(method)
                 for _ in range(ATTEMPTS):
                     status, response = await caller.call(method, request)
                     if who in REFUSED_BY_TLS or status not in BROKEN:
@@ -238,3 +274,35 @@ async def _wrong(cluster: LocalCluster, foreign: bytes) -> list[str]:
         assert await admin.list_users() == ("right", "without"), "nothing was changed"
         assert not [topic for topic in await admin.list_topics() if topic.name == NAME]
     return found
+
+
+def test_the_python_client_logs_in_with_a_token(cluster: LocalCluster, tmp_path: Path) -> None:
+    """From a file, as one that is mounted into a container; the user may write one topic only."""
+    file = tmp_path / "token"
+    file.write_text(TOKENS.token("writer"))
+    login = {
+        **cluster.client_settings,
+        "bootstrap.servers": cluster.nodes[0].address,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+    }
+    with Admin({**cluster.client_settings, "bootstrap.servers": cluster.nodes[0].address}) as admin:
+        admin.create_topic("by-token", partitions=1)
+        admin.create_topic("not-by-token", partitions=1)
+        admin.create_acls(
+            [
+                Acl(resource_type=AclResourceType.TOPIC, name="by-token", principal="User:writer", operation=operation)
+                for operation in (AclOperation.WRITE, AclOperation.DESCRIBE)
+            ]
+        )
+    with Producer(login) as producer:
+        assert producer.send("by-token", b"hello").result(WAIT_S).offset == 0
+        with pytest.raises(TopicAuthorizationError):
+            producer.send("not-by-token", b"hello").result(WAIT_S)
+    file.write_text(TOKENS.token("writer", aud="billing"))
+    with (
+        pytest.raises(SaslAuthenticationError, match="its audience is billing, expected streamlog"),
+        Admin(login) as admin,
+    ):
+        admin.list_topics()
