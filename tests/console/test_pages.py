@@ -222,6 +222,49 @@ def test_names_with_html_are_text_and_have_a_page(page: Any, cluster: LocalClust
     assert page.locator("img[src=x]").count() == 0
 
 
+DRAWN = """async ([title, wait_ms]) => {
+    const {echarts} = await import('nicegui-echart');
+    for (const end = Date.now() + wait_ms; Date.now() < end; await new Promise(done => setTimeout(done, 250))) {
+        const charts = [...document.querySelectorAll('.nicegui-echart')].map(echarts.getInstanceByDom);
+        const shown = charts.map(one => one && one.getOption()).find(one => one && one.title[0].text.startsWith(title));
+        const points = shown ? shown.series.flatMap(one => one.data) : [];
+        const values = points.map(one => one[1]);
+        if (%s) return points;
+    }
+}"""
+
+
+def until_drawn(page: Any, title: str, wanted: str) -> list[list[float]]:
+    """The points of a chart, [time in ms, value], once `wanted`, JavaScript about its `values`, is true."""
+    points = page.evaluate(DRAWN % wanted, [title, 2 * WAIT_MS])
+    assert points is not None, f"{title}: not {wanted} within {2 * WAIT_MS} ms"
+    return [list(one) for one in points]
+
+
+def test_a_lag_grows_on_the_chart_while_the_group_is_stopped_and_shrinks_when_it_is_started(
+    page: Any, cluster: LocalCluster
+) -> None:
+    at = TopicPartition("queue", PartitionId(0))
+    with Admin(bootstrap_servers=servers(cluster)) as admin, Producer(bootstrap_servers=servers(cluster)) as producer:
+        admin.create_topic("queue", partitions=1)
+        producer.send_many("queue", [b"x"] * 10, partition=0).result(WAIT_MS / 1000)
+        committed(admin, "workers", at, 10)
+        page.goto("/groups/workers")
+        until_drawn(page, "Lag by topic", "values.at(-1) === 0")
+        producer.send_many("queue", [b"x"] * 40, partition=0).result(WAIT_MS / 1000)
+        until_drawn(page, "Lag by topic", "values.at(-1) === 40")
+        with Consumer(bootstrap_servers=servers(cluster), group_id="workers", enable_auto_commit=False) as consumer:
+            consumer.subscribe(["queue"])
+            read = 0
+            while read < 40:
+                read += len(consumer.poll(timeout_s=10))
+            consumer.commit()
+            page.get_by_role("cell", name="queue-0").first.wait_for()
+            drawn = until_drawn(page, "Lag by topic", "values.at(-1) === 0")
+    values = [value for _, value in drawn if value is not None]
+    assert values.index(40) > 0, f"it grew and shrank: {values}"
+
+
 def test_an_open_transaction_is_seen_and_aborted(page: Any, cluster: LocalCluster) -> None:
     with Admin(bootstrap_servers=servers(cluster)) as admin:
         admin.create_topic("payments", partitions=1)
@@ -310,6 +353,7 @@ def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_p
     from streamlog.console.collection.history import SAMPLED, SampleHistory
 
     database = f"sqlite:///{tmp_path / 'history.db'}"
+    drawn: list[list[list[float]]] = []  # of each console
     for _ in range(2):
         with Console(cluster, tmp_path) as console:
             found = browser.new_page()
@@ -318,11 +362,13 @@ def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_p
             found.get_by_text(re.compile(r"^History on disk: [0-9.]+ KiB of at most 512.0 MiB")).wait_for(
                 timeout=WAIT_MS
             )
+            drawn.append(until_drawn(found, "Active nodes", "values.length > 0"))
             found.close()
         history = SampleHistory.open(database)
         assert not history.database.moved_aside
         assert history.read(SAMPLED, time.time() - 600, time.time() + 10)
         history.close()
+    assert drawn[0][0] in drawn[1], "the first console's points are on the chart of the second"
 
 
 def test_pages_of_strangers_are_refused(console: Console) -> None:
