@@ -243,7 +243,7 @@ class SampleHistory:
                     connection.execute(
                         delete(_POINTS).where(_POINTS.c.tier == number, _POINTS.c.at < now_s - tier.kept_s)
                     )
-                if self.database.size_bytes() > SIZE_BYTES_MAX:
+                if self.database.used_bytes(connection) > SIZE_BYTES_MAX:
                     self._remove_oldest(connection)
         except DatabaseError as error:
             self.database.suspect(error)

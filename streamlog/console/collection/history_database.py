@@ -96,8 +96,18 @@ class HistoryDatabase:
                 _log.warning("%s", self.notice)
 
     def size_bytes(self) -> int:
-        """Of the SQLite file; 0 for another database."""
-        return self._path.stat().st_size if self._path is not None and self._path.exists() else 0
+        """On disk: the SQLite file and its write-ahead log; 0 for another database."""
+        return 0 if self._path is None else sum(map(_size_of, (self._path, _beside(self._path, "-wal"))))
+
+    def used_bytes(self, connection: Connection) -> int:
+        """Of the SQLite file without its free pages, which are used before it grows; 0 for another database."""
+        if self._path is None:
+            return 0
+        pages, free, page_bytes = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * page_bytes)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -157,7 +167,7 @@ class HistoryDatabase:
             aside = path.with_suffix(f".damaged-{number}")
         os.replace(path, aside)
         for suffix in ("-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+            _beside(path, suffix).unlink(missing_ok=True)
         self.moved_aside = str(aside)
         self.notice = f"The history was corrupt and is kept as {aside}; a new one was created."
 
@@ -165,6 +175,17 @@ class HistoryDatabase:
     def _shown(self) -> str:
         """Without a password."""
         return make_url(self.engine.url).render_as_string(hide_password=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def reason(error: DatabaseError) -> str:

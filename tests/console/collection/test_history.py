@@ -98,6 +98,22 @@ def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert history.read(LAG, 1000, 2000)[0].at_s > 1090
 
 
+def test_a_full_file_loses_no_more_than_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's file never shrinks: its free pages count as free."""
+    history = opened(tmp_path)
+    steps, ended_s = 1_000, 11_000
+    for step in range(steps):
+        history.write(ended_s + (step - steps) * 10, {("group.lag", f"g{group}\nt"): step for group in range(4)})
+    with history.database.engine.connect() as connection:
+        full = history.database.used_bytes(connection)
+    assert history.database.size_bytes() >= full > 100_000
+    monkeypatch.setattr(module, "SIZE_BYTES_MAX", full * 3 // 4)
+    for _ in range(30):
+        history.clean(ended_s)
+    kept = history.read(("group.lag", "g3\nt"), 0, ended_s)
+    assert steps * 0.4 < len(kept) < steps * 0.9
+
+
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_damaged_file_is_moved_aside(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "history.db").write_bytes(content)
