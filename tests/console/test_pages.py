@@ -359,7 +359,7 @@ def test_history_outlives_the_console(browser: Any, cluster: LocalCluster, tmp_p
             found = browser.new_page()
             found.goto(console.url)
             found.get_by_text("3 of 3").wait_for(timeout=WAIT_MS)
-            found.get_by_text(re.compile(r"^History on disk: [0-9.]+ KiB of at most 512.0 MiB")).wait_for(
+            found.get_by_text(re.compile(r"^History on disk: [0-9.]+ [KM]iB of at most 512.0 MiB")).wait_for(
                 timeout=WAIT_MS
             )
             drawn.append(until_drawn(found, "Active nodes", "values.length > 0"))
