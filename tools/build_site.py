@@ -24,7 +24,7 @@ PAGES: Final = ROOT / "build" / "site-pages"
 sys.path.insert(0, str(ROOT))
 
 from streamlog import client  # noqa: E402  of this checkout
-from tools import proto_reference  # noqa: E402
+from tools import messages, proto_reference  # noqa: E402
 
 COPIED: Final = ("*.md", "docs/**/*.md", "docs/images/*", "deploy/**/*", "examples/*")
 # A folder that a page names is a page of the site.
@@ -68,6 +68,7 @@ def main(arguments: list[str]) -> int:
     write_decisions()
     write_examples()
     write_grpc_reference()
+    (PAGES / "reference" / "messages.md").write_text(messages.page())
     write_python_reference()
     (PAGES / "site.css").write_text(STYLE)
     config = ROOT / "build" / "mkdocs.yml"

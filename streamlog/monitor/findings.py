@@ -119,8 +119,8 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
             subject="partitions",
             problem=f"{_count(leaderless)} no leader, and can be neither written nor read: {_named(leaderless)}.",
             cause=f"None of their in-sync or eligible replicas is active; they are on {_nodes(_absent(leaderless))}.",
-            remedy="Start these nodes. If they are permanently lost: streamlogctl partition elect --election-type "
-            "unclean, which may lose records.",
+            remedy="Start these nodes. If they are permanently lost: streamlogctl partition elect --all "
+            "--election-type unclean, which may lose records.",
         )
     if below:
         yield HealthFinding(

@@ -28,5 +28,5 @@ Where it is
     directories     the logs of one disk, and of all
     files           small files and names
     log_config      settings of one log
-    dump            what `streamlogctl log dump` prints
+    dump            what `streamlogctl dump` prints
 """

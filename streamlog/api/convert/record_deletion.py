@@ -55,5 +55,7 @@ def log_start(message: replication_pb2.ConfirmLogStartRequest) -> tuple[TopicId,
     if len(message.topic_id) != TOPIC_ID_BYTES:
         raise InvalidRequestError(f"a topic id has {TOPIC_ID_BYTES} bytes", field="topic_id", limit=TOPIC_ID_BYTES)
     if message.log_start > INT64_MAX:
-        raise InvalidRequestError(f"log_start is {message.log_start}", field="log_start", limit=INT64_MAX)
+        raise InvalidRequestError(
+            f"log_start is {message.log_start}, but must be at most {INT64_MAX}", field="log_start", limit=INT64_MAX
+        )
     return TopicId(message.topic_id), PartitionId(message.partition), Offset(message.log_start)
