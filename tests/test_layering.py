@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,18 @@ def test_a_folder_shows_few_names() -> None:
     hidden = {"__init__.py", "__pycache__"}
     crowded = {str(folder.relative_to(ROOT)): len({*names} - hidden) for folder, names in shown.items()}
     assert not {folder: count for folder, count in crowded.items() if count > NAMES_MAX}, "subfolders by subject"
+
+
+def test_a_package_names_what_is_in_it() -> None:
+    """In the docstring of its `__init__`, which a reader sees first."""
+    missing: dict[str, list[str]] = {}
+    for folder in {path.parent for path in modules()} - {ROOT}:
+        names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+        text = (folder / "__init__.py").read_text()
+        unnamed = sorted(name for name in names - {"__init__", "pb"} if not re.search(rf"\b{name}\b", text))
+        if unnamed and folder.name != "pb":
+            missing[str(folder.relative_to(ROOT))] = unnamed
+    assert not missing
 
 
 def test_a_public_class_name_stands_once() -> None:

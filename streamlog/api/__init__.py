@@ -11,6 +11,8 @@ parses
 - `errors` maps the error tree to google.rpc.Status and back.
 - `convert` checks every field and converts it to values; protobuf ends there.
 - `health` and `reflection` are the two protocols that gRPC tools expect of every server.
+- `fetched` encodes fetch responses around the bytes of batches, `wire_format` the protobuf by hand that this takes.
+- `request_resources` and `request_attributes` are what audit events and spans say of a request.
 - `pb` is generated (`make proto`).
 
 Only `health` has state.

@@ -13,6 +13,7 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
     consumer        subscribe, assign, poll; fetching, positions
     groups          membership, rebalances, committed offsets
     transactions    begin, commit, abort
+    tracing         OpenTelemetry spans (`streamlog[otel]`)
     admin           topics, configs, nodes, groups, transactions
     serialization   keys and values of other types than bytes
     schemas         by the schemas of a registry (`streamlog[schema]`)

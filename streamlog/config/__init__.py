@@ -18,6 +18,11 @@ How they are used:
 
 A setting is read by its constant, which has its type: `config[node_settings.NUM_PARTITIONS]` is an int. Stateless: a
 changed dynamic value gives a new Config.
+
+kinds, rule, references        how a value is parsed; rules between settings; values from files and the environment
+node_rules, client_rules       the rules of nodes and topics, and of clients
+addresses, offset_reset        types with a grammar of their own
+unknown                        explains a name that is no setting
 """
 
 from streamlog.config.dynamic import ConfigChange, Operation, Scope, changed_value, check_together, check_value

@@ -4,6 +4,9 @@
     browse       reads records for a page, bounded
     guard        the one place where the console changes the cluster; access/ has users, roles, audit
     server       the HTTP server; `pages/` has one file for each view, `widgets/` what they share
+    connections  bounds on browsers; tls: the certificate of --tls-cert
+    decoding/    keys and values by schemas, in a process of its own
+    alarms/      rules over the samples, and notifications
 
 Pages read what the sampler has, and call the admin client for a user's actions. Everything that comes from the cluster
 (names, keys, values) is shown as text.

@@ -17,4 +17,7 @@ Theory of operation
 `shards.Shards` creates and ends the shards as leaderships start and end; `groups.GroupCoordinator` and
 `transactions.TransactionCoordinator` are what the services call. The decisions themselves are pure and live elsewhere
 (streamlog.groups, streamlog.transactions). `marker_writer` writes the transaction markers to all partitions.
+
+`group_shard` and `transaction_shard` are the shards; `topics` is the cluster's topics as groups see them; `deadlines`
+are time-outs of open transactions, `recurring` the partitions that a producer writes to again and again.
 """

@@ -10,10 +10,14 @@
     file_limit     the limit of open files
     text_file      reads and writes files of settings
     http/          metrics and health over HTTP
+    logs/          what the process writes about itself
+    tls            certificates, checked and followed
+    tracing_choice, tracing, span_exporters    whether and where spans go
 
 For `streamlogctl local` and tests, clusters of such processes on this machine:
 
     local_cluster  a cluster in a directory: create, start, stop, kill
     local_process  processes that are recognized after their starter has ended
+    local_console  the web console beside them
     free_ports     free ports on loopback
 """

@@ -18,4 +18,5 @@ Only the active controller decides; every node replays.
     partitions/          leaders, ISRs, elections, recovery, reassignment
     topics/              topics are created, deleted, extended; where replicas are placed
     configs/             configs of topics and nodes
+    access/              access control lists and users
 """

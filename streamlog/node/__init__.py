@@ -10,6 +10,8 @@
     quorum_clock       the wall clock, compared with the quorum's
     suspicions         reports broken streams to the controller
     failed_calls       unexpected errors of handlers
+    request_spans      a span of each call
+    authorization, auditing    the authorizer, the audit log, by their settings
     addresses          what the settings say about addresses and voters
     metrics/           what a node reports at a scrape
 

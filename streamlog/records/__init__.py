@@ -13,6 +13,7 @@ One subject a file:
 
 and below them `payload` and `varint`: the bytes of the records, and the numbers in them. `message_reader` and
 `message_writer` are for Kafka's schema-versioned messages: the records of its internal topics.
+`held_batch` describes a batch for comparison with another replica's.
 """
 
 from streamlog.records.batch import BatchFields, encode_batch, rebuilt_batch

@@ -5,6 +5,9 @@ finished sync, changed metadata) with the time, and carries out what is returned
 
     leader     `leader.PartitionLeader`: appends, counts who has what, moves the high watermark, decides on the ISR
     follower   `follower.PartitionFollower`: appends batches, truncates to the common history, reports its ackable end
+    isr        the in-sync replicas, and what is proposed
+    joining    whether the end of a follower's log equals the leader's
+    replica_log    what both need of a log
 
 For one record with acks=all:
 

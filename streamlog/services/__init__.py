@@ -19,5 +19,6 @@ An error of one part of a request is returned with that part; an error of the wh
 
     records, batches, groups, transactions, admin    a package each: `service` lists the methods, the rest is by subject
     common                                           shared: bounds, paging, forwarding
+    access, audit                                    who may call what; the audit log
     all_services                                     constructs all of them from the node's parts
 """

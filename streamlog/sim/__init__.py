@@ -11,6 +11,7 @@
     faults, nemesis, history, shrink
                 a plan of faults as data, what carries it out, what clients saw, a failing plan made short
     ban, lint   traps and a lint for what no seed decides
+    handle      timers and callbacks of its event loop
 
 The node's real code runs here unchanged: it knows the world through `streamlog.ports` alone. The simulated ports keep
 the contracts of the real ones; one conformance suite runs on both.

@@ -17,6 +17,7 @@ nothing but what Spark sends between them: options, ranges of offsets, messages 
       driver     commit, decision_log the micro-batch is decided once, its transactions are committed
     runtime/     Java, SPARK_HOME, sessions, Python workers, the event loop
     pipelines/   programs that ship
+    failures     errors for the author of a query
 
 Exactly once, reading: a range has the same records whenever it is read, and is in Spark's log before it is first read
 (`source.stream_reader`). Writing: the protocol is in `sink.commit`.

@@ -6,4 +6,11 @@ limit. What depends on the state of the cluster (does the topic exist?) the laye
 request.
 
 `fields` has the checks; the other modules have one subject each, those of records and of administration in folders.
+
+produce, fetch, consume and the like       records/
+topics, groups, configs for operators      admin/
+metadata, view                             topics of a request; the image for clients
+offsets, record_deletion, replicas         by bound or time; deleted by offset; log directories and digests
+groups, transactions                       membership and offsets; for clients, and between nodes
+controller, replica_states                 between nodes and the active controller
 """

@@ -5,4 +5,5 @@ offset_lookup           offsets by place and by timestamp (ListOffsets)
 isr_changes             proposed ISRs on their way to the controller
 replication_service     the service that followers connect to
 follower_stream         one follower node's stream; follower_slot: one partition on it
+leader_traces           traced appends that are not yet synced and replicated
 """

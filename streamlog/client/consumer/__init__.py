@@ -8,4 +8,6 @@ fetcher, fetch_link                  where each partition is read; the stream fr
 partition_reader, offset_finder      one partition's position and prefetched batches; offsets by bound or time
 consumer_records                     what is returned: records, or whole batches
 aborted, corrupt_batches             batches that are not returned: aborted transactions, undecodable ones
+log_truncation                       a leader whose log has diverged from what was read
+decoded_polls                        the polls of a consumer with deserializers
 """

@@ -6,6 +6,7 @@ flushing                        flush, and the errors that it raises
 sync_producer                   what a program without an event loop holds
 threaded_producer, short_ways   its client, and the short ways of its `send`
 sent_records                    what it returns
+given_records                   what a caller gives to `send`, checked
 producer_rules                  its settings, resolved
 producer_topics, partitioner    the topics it writes to; which partition a record goes to
 batches/                        from records to encoded batches, bounded in memory

@@ -19,6 +19,10 @@ Off, nothing of this is imported. On, the methods of one client object are repla
 
 Bounds: 55 bytes of `traceparent` and at most 512 of `tracestate` in a record, at most 128 links of a span. Invalid
 headers are ignored.
+
+tracer               names, attributes, and how spans end
+sending, polling     spans of sends; of polls and commits
+calls                the current context in unary calls
 """
 
 from streamlog.client.tracing.contexts import record_context

@@ -10,6 +10,7 @@
     syncs           sync latency, from the nodes' /metrics
     engine          the task that does all this after each sample
     notify/         channels: webhooks and mail, secrets, retries
+    deliveries      a notice on its way; durations: as text
 
 An alarm is one rule and one subject (`node 2`, `group billing topic orders`). Its state is stored before its
 notification is sent: a console that is restarted does not fire again. A notification that was under way is sent again,

@@ -15,6 +15,7 @@ millisecond.
     quorum         the metadata quorum as this node sees it
     clock          the wall clock against the quorum's
     changes        ISR changes and leader elections
+    access, audit, spans    logins and refusals; audit events; spans and lost ones
 
 Connections and descriptors belong to the process: `daemon.http.process_metrics`.
 """

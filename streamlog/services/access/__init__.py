@@ -6,4 +6,6 @@ authorizer      decisions, remembered until the access control lists change
 guard           what one call may do
 method_rights   the table: which method needs which right
 visible         topics of a list that a caller may see
+token_keys      the public keys of the token issuer
+token_logins, token_sessions    callers with bearer tokens, and their open streams
 """

@@ -8,4 +8,5 @@ streamlogctl pipeline run archive --conf topics=orders --conf path=/data/orders 
 spark-submit .../streamlog/spark/pipelines/submit.py archive --conf bootstrap.servers=host:9092 --conf ...
 
 settings    their settings;  running    start, progress, signals, stop;  explain    the reason of a failure
+log_counts, archive, backfill    the pipelines
 """

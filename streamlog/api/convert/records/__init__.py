@@ -1,1 +1,4 @@
-"""Messages that carry records: one module for each method of reading and writing."""
+"""Messages that carry records: produce, fetch, publish, subscribe and consume, a module for each method of that name.
+
+publish_transactions    the fields of a transactional PublishStream
+"""
