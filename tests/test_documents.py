@@ -1,6 +1,6 @@
-"""Every file, folder and class that README, ARCHITECTURE and docs/ name exists, so that a move is seen in them.
+"""Every file, folder and class that the pages of the repository name exists, so that a move is seen in them.
 
-Decision records (docs/decisions) keep the names of their day.
+Decision records (docs/decisions) and CHANGELOG keep the names of their day.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
-    [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "deploy" / "README.md", *ROOT.glob("docs/*.md")]
+    [
+        *(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),
+        *ROOT.glob("docs/*.md"),
+        *(ROOT / one / "README.md" for one in ("deploy", "examples", "tests")),
+    ]
 )
 _FILE = re.compile(r"(?<![\w/.~$*:%<>{}-])((?:[\w-]+/)*[\w-]+\.(?:py|c|md|proto|yml|yaml|toml|service))\b(?![/(])")
 _FOLDER = re.compile(r"`((?:[\w-]+/)+)`")

@@ -3,7 +3,7 @@
     messages of magic 0 and 1              converted to batches
     another codec than the topic's         recompressed (`compression.type`)
     compacted topic, compressed batches    decompressed once, to check that every record has a key
-    large batches                          their records are checked (`records.record_check`)
+    large batches                          their records are checked (`records.checks.record_check`)
 
 All others are checked on the event loop and appended as they are: a small batch costs less than a thread switch.
 Batches are validated before work is spent on them.
