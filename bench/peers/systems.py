@@ -25,7 +25,7 @@ NODES: Final = 3
 NATS_VERSION: Final = "v2.15.2"
 _KAFKA_OPTIONS: Final = ("-Xms512m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=info")
 _CLUSTER_ID: Final = "c3RyZWFtbG9nLXRlc3RzIQ"
-_READY_S: Final = 120.0
+_READY_S: Final = 600.0
 _BUILD_S: Final = 900.0
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
