@@ -263,7 +263,7 @@ static int are_rows(Bytes at, Bytes end, int64_t count, const Batch *batch)
 
 typedef struct {
     PyObject_HEAD
-    PyObject *raw;  /* bytes; NULL when all were taken */
+    PyObject *raw;  /* bytes */
     PyObject *head; /* tuple */
     PyTypeObject *kind;
     PyObject *no_headers;
