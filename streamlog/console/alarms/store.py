@@ -36,7 +36,7 @@ from sqlalchemy.exc import DatabaseError
 from streamlog.console.alarms.conditions.assessments import Subject
 from streamlog.console.alarms.deliveries import DeliveryStatus, NoticeDelivery
 from streamlog.console.alarms.evaluation import AlarmState, Key, Silence
-from streamlog.console.collection.history_database import HistoryDatabase, HistoryError, reason
+from streamlog.console.collection.history_database import HistoryDatabase, HistoryError, reason, set_up_schema
 
 T = TypeVar("T")
 
@@ -201,16 +201,7 @@ class AlarmStore:
 
 
 def _set_up(connection: Connection) -> None:
-    """HistoryError: a newer release wrote them."""
-    _METADATA.create_all(connection)
-    version = connection.execute(select(_SCHEMA.c.version)).scalar()
-    if version is None:
-        connection.execute(insert(_SCHEMA).values(version=SCHEMA_VERSION))
-    elif version > SCHEMA_VERSION:
-        raise HistoryError(
-            f"The alarms were written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}): "
-            "use that release, or another --data directory."
-        )
+    set_up_schema(connection, _SCHEMA, SCHEMA_VERSION, "The alarms were")
 
 
 def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

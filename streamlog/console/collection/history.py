@@ -40,7 +40,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DatabaseError
 
-from streamlog.console.collection.history_database import HistoryDatabase, HistoryError, reason
+from streamlog.console.collection.history_database import HistoryDatabase, HistoryError, reason, set_up_schema
 from streamlog.console.collection.rates import Series
 
 SCHEMA_VERSION: Final = 1
@@ -270,16 +270,7 @@ def _stored(series: Series) -> Series:
 
 
 def _set_up(connection: Connection) -> None:
-    """HistoryError: a newer release wrote it."""
-    _METADATA.create_all(connection)
-    version = connection.execute(select(_SCHEMA.c.version)).scalar()
-    if version is None:
-        connection.execute(insert(_SCHEMA).values(version=SCHEMA_VERSION))
-    elif version > SCHEMA_VERSION:
-        raise HistoryError(
-            f"The history was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}): "
-            "use that release, or another --data directory."
-        )
+    set_up_schema(connection, _SCHEMA, SCHEMA_VERSION, "The history was")
 
 
 def _replace(connection: Connection, rows: Sequence[Mapping[str, float]]) -> None:

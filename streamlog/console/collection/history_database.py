@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, Table, create_engine, event, insert, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError
 
@@ -220,3 +220,18 @@ def _sqlite_path(url: str) -> Path | None:
     """None: another database, or one in memory."""
     path = url.removeprefix("sqlite:///")
     return Path(path) if url.startswith("sqlite:///") and path not in ("", ":memory:") else None
+
+
+def set_up_schema(connection: Connection, schema: Table, version: int, written: str) -> None:
+    """Create the tables that are missing, and note their version in `schema`, one of them. `written`: by which subject
+    the error begins that a newer release has written them (HistoryError).
+    """
+    schema.metadata.create_all(connection)
+    found = connection.execute(select(schema.c.version)).scalar()
+    if found is None:
+        connection.execute(insert(schema).values(version=version))
+    elif found > version:
+        raise HistoryError(
+            f"{written} written by a newer release (schema {found}, this one knows {version}): "
+            "use that release, or another --data directory."
+        )
