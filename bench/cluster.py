@@ -50,21 +50,26 @@ POLL_S: Final = 0.02
 class Cluster:
     """`async with`; all nodes are dead afterwards."""
 
-    def __init__(self, base: Path, settings: Mapping[str, str] | None = None, *, nodes: int = NODES) -> None:
-        """`settings`: of every node."""
+    def __init__(
+        self, base: Path, settings: Mapping[str, str] | None = None, *, nodes: int = NODES, secure: bool = False
+    ) -> None:
+        """`settings`: of every node. `secure`: over mutual TLS; `admin` is its administrator."""
         self.local = LocalCluster(base)
         self._nodes = nodes
         self._settings = settings or {}
+        self._secure = secure
         self._cleanup = AsyncExitStack()
 
     async def __aenter__(self) -> Cluster:
-        self.local.create(self._nodes, 0, self._settings)
+        self.local.create(self._nodes, 0, self._settings, secure=self._secure)
         self._cleanup.callback(self._kill_all)
         for node in self.local.nodes:
             self.local.start(node)
         self.addresses = ",".join(node.address for node in self.local.nodes)
         try:
-            self.admin = await self._cleanup.enter_async_context(AsyncAdmin(bootstrap_servers=self.addresses))
+            self.admin = await self._cleanup.enter_async_context(
+                AsyncAdmin({**self.local.client_settings, "bootstrap.servers": self.addresses})
+            )
             await self.until(self._all_serve)
         except BaseException:  # else the nodes outlive the benchmark
             await self._cleanup.aclose()

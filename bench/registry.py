@@ -15,6 +15,7 @@ PARTS = {
     "monitoring": "bench.monitoring",
     "quorum": "bench.quorum",
     "records": "bench.records",
+    "security": "bench.security",
     "services": "bench.services",
     "spark": "bench.spark",
     "storage": "bench.storage",
