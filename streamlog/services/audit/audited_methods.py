@@ -22,6 +22,7 @@ class AuditKind(enum.Enum):
 _CHANGES: Final = (
     "CreateTopics",
     "DeleteTopics",
+    "DeleteRecords",
     "CreatePartitions",
     "AlterConfigs",
     "ElectLeaders",
