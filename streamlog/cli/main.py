@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "broker-logger": _Command("streamlog.cli.broker_logger", "Show and change what a node logs, while it runs."),
     "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and unregister nodes."),
     "perf": _Command("streamlog.cli.perf.commands", "Measure how fast the cluster writes and reads."),
+    "verifiable": _Command("streamlog.cli.perf.verifiable", "Clients that print each event as JSON, for tests."),
     "top": _Command("streamlog.cli.top.command", "Rates, lags and nodes, live."),
     "partition": _Command("streamlog.cli.partition.commands", "Elect leaders, move replicas, compare replicas."),
     "pipeline": _Command("streamlog.cli.pipeline", "Spark pipelines that ship: list and run them."),

@@ -1,1 +1,1 @@
-"""`streamlogctl perf`: `commands`; `writing` measures writes, `latencies` holds what was measured."""
+"""`streamlogctl perf`: `commands`; `writing` measures writes, `latencies` holds results. `verifiable`: that command."""

@@ -88,3 +88,33 @@ def test_what_is_refused(cluster: InProcessCluster) -> None:
     fewer = perf(cluster, "consume", "perf", "--messages", "10000000", "--timeout", "500")
     assert fewer.exit_code == 1
     assert "of 10000000 records arrived; then none for 500 ms." in fewer.stderr
+
+
+def test_verifiable_clients(cluster: InProcessCluster) -> None:
+    """All that is written is read once, by the events that both print."""
+    cluster.create_topic("verified", partitions=2)
+    environment = {"STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+
+    def events(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
+        done = CliRunner().invoke(main, ["verifiable", *arguments], env=environment)
+        assert done.exit_code == status, done.output
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    wrote = events("produce", "verified", "--max-messages", "50", "--value-prefix", "7", "--repeating-keys", "5")
+    sent = [one for one in wrote if one["name"] == "producer_send_success"]
+    assert {one["value"] for one in sent} == {f"7.{number}" for number in range(50)}
+    assert [one["name"] for one in (wrote[0], *wrote[-2:])] == ["startup_complete", "shutdown_complete", "tool_data"]
+    assert (wrote[-1]["sent"], wrote[-1]["acked"]) == (50, 50)
+    read = events("consume", "verified", "--group-id", "v", "--max-messages", "50", "--verbose")
+    found = {(one["partition"], one["offset"]): one["value"] for one in read if one["name"] == "record_data"}
+    assert found == {(one["partition"], one["offset"]): one["value"] for one in sent}
+    assert sum(one["count"] for one in read if one["name"] == "records_consumed") == 50
+    committed = [one for one in read if one["name"] == "offsets_committed"]
+    assert committed
+    assert all(one["success"] for one in committed)
+    assert any(one["name"] == "partitions_assigned" for one in read)
+    assert read[-1]["name"] == "shutdown_complete"
+    refused = events(
+        "produce", "nosuchtopic", "--max-messages", "1", "--producer-property", "max.block.ms=500", status=1
+    )
+    assert [one["name"] for one in refused][1] == "producer_send_error"
