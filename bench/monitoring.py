@@ -11,6 +11,9 @@ machine does. Beside each median stands the interval that contains the true one 
 distribution: from the third smallest to the third largest of twelve pairs. Where it contains both 1 and 0.98, the
 machine was too busy to show whether the target is met; records a CPU second vary less than the rate there.
 
+The same cost by itself: the CPU time of idle nodes for a number of scrapes and samples, less what they take anyway. It
+varies little with what else the machine does.
+
 Memory is of idle nodes: with and without `http.listeners`, scraped ten times.
 """
 
@@ -26,7 +29,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -38,6 +41,7 @@ from bench.figures import Figure
 from bench.scratch import scratch
 from streamlog.client import AsyncProducer
 from streamlog.config.settings.node_settings import HTTP_LISTENERS
+from streamlog.console.collection.sample import sample
 from streamlog.ports.system import run as run_loop
 
 PAIRS: Final = 12
@@ -45,8 +49,12 @@ INTERVAL_FROM: Final = 2
 """The place, in order of size, of an interval's lower end; the upper end is as far from the largest: 0.9614 for 12."""
 ROUND_S: Final = 10.0
 """Two scrapes of each node and two samples of the console; shorter rounds would have more or fewer by chance."""
-SCRAPE_S: Final = 5.0
+SCRAPE_S: Final = 5.0  # the console samples as often
 SCRAPES: Final = 10
+REUSED_S: Final = 1.1
+"""A collection is reused for a second."""
+LOOKS: Final = 30
+IDLE_S: Final = 15.0
 VALUE_BYTES: Final = 1_000
 TOPIC: Final = "monitored"
 BOUNDED: Final = {
@@ -86,11 +94,13 @@ async def _measure(base: Path) -> list[Figure]:
     async with Cluster(base / "loaded", CHECKED_OFTEN) as cluster:
         await cluster.admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=NODES, configs=BOUNDED)
         await cluster.until_in_sync(TOPIC)
+        costs_ms = await _costs_ms(cluster)
         with _console(base / "console", cluster.addresses) as console:
             pairs, alone = await _pairs(cluster, console)
     return [
         *_ratios(pairs),
         *_noise(alone),
+        *_costs(costs_ms),
         Figure(
             name="memory of a node, scraped ten times, more than one without HTTP",
             value=(scraped - plain) / 1e6,
@@ -148,6 +158,46 @@ def _noise(pairs: list[tuple[Round, Round]]) -> list[Figure]:
         figures.append(Figure(name=name, value=statistics.median(ratios), unit=""))
         figures += _interval(ratios)
     return figures
+
+
+def _costs(costs_ms: dict[str, float]) -> list[Figure]:
+    figures = [
+        Figure(name=f"CPU of all idle nodes for {what}", value=cost_ms, unit="ms", less_is_better=True)
+        for what, cost_ms in costs_ms.items()
+    ]
+    of_a_core = sum(costs_ms.values()) / (SCRAPE_S * 1e3) * 100
+    name = f"... both each {SCRAPE_S:.0f} s"
+    return [*figures, Figure(name=name, value=of_a_core, unit="% of a core", less_is_better=True)]
+
+
+# Idle nodes that are looked at.
+
+
+async def _costs_ms(cluster: Cluster) -> dict[str, float]:
+    async def scrape() -> None:
+        for node in cluster.local.nodes:
+            await asyncio.to_thread(_scrape, node.http)
+        await asyncio.sleep(REUSED_S)
+
+    async def look() -> None:
+        await sample(cluster.admin, time.time(), time.monotonic())
+
+    cpu_s, begin = cluster.cpu_s(), time.monotonic()
+    await asyncio.sleep(IDLE_S)
+    idle = (cluster.cpu_s() - cpu_s) / (time.monotonic() - begin)
+    return {
+        "a scrape of each": await _cost_ms(cluster, scrape, idle),
+        "a sample of the console": await _cost_ms(cluster, look, idle),
+    }
+
+
+async def _cost_ms(cluster: Cluster, work: Callable[[], Awaitable[None]], idle: float) -> float:
+    """`idle`: CPU seconds a second that are not for it."""
+    await work()
+    cpu_s, begin = cluster.cpu_s(), time.monotonic()
+    for _ in range(LOOKS):
+        await work()
+    return (cluster.cpu_s() - cpu_s - idle * (time.monotonic() - begin)) / LOOKS * 1e3
 
 
 # Load.
@@ -244,5 +294,5 @@ async def _memory(base: Path, settings: dict[str, str]) -> float:
             for node in cluster.local.nodes:
                 if node.http:
                     await asyncio.to_thread(_scrape, node.http)
-            await asyncio.sleep(1.1)  # a collection is reused for a second
+            await asyncio.sleep(REUSED_S)
         return statistics.median(resident_bytes(pid) for pid in cluster.pids().values())
