@@ -181,12 +181,13 @@ class ActiveController:
         return await self._active_term().ask(command)
 
     async def heartbeat(self, command: BrokerHeartbeat) -> HeartbeatResponse:
-        """Like `submit`; also compares the node's clock with the other nodes'."""
+        """Like `submit`; also compares the node's clock with the other nodes', and says what is in force."""
         response: HeartbeatResponse = await self.submit(command)
         self._clocks.report(command.broker_id, command.clock)
         live = frozenset(broker.broker_id for broker in self._view.image.brokers.values() if not broker.fenced)
         skew_max_ms = self._configs.node[node_settings.CLOCK_SKEW_MAX_MS]
-        return replace(response, clock=self._clocks.answer(live, skew_max_ms))
+        answer = self._clocks.answer(live, skew_max_ms)
+        return replace(response, clock=answer, metadata_index=self._view.image.index)
 
     async def register(self, command: RegisterBroker) -> RegistrationResponse:
         """Submit RegisterBroker; the unexpired session of an incarnation that is gone does not block it."""

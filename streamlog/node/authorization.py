@@ -9,6 +9,7 @@ from streamlog.config import Config
 from streamlog.config.settings import security_settings as security
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Ports
+from streamlog.services.access.access_lease import AccessLease
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.gate import MethodGate, TokenAccess
@@ -26,13 +27,15 @@ def made_authorizer(config: Config, view: MetadataView) -> Authorizer:
     )
 
 
-def made_gate(config: Config, view: MetadataView, authorizer: Authorizer, ports: Ports) -> MethodGate | None:
+def made_gate(
+    config: Config, view: MetadataView, authorizer: Authorizer, lease: AccessLease, ports: Ports
+) -> MethodGate | None:
     """None without an authorizer: calls pay nothing then."""
     if not authorizer.enabled:
         return None
     authenticator = Authenticator(view, ports.clock, ports.random, ports.workers)
     rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
-    return MethodGate(view, authorizer, authenticator, rules, _made_tokens(config, ports))
+    return MethodGate(view, authorizer, authenticator, rules, lease, _made_tokens(config, ports))
 
 
 def _made_tokens(config: Config, ports: Ports) -> TokenAccess | None:

@@ -55,6 +55,7 @@ from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import Ports, Server
 from streamlog.raft.open_storage import Owner
 from streamlog.raft.voters import VoterSet, parse_voters
+from streamlog.services.access.access_lease import AccessLease
 from streamlog.storage.directories.directories import LogDirectories
 
 CLOSE_GRACE_S: Final = 0.25
@@ -80,7 +81,10 @@ class Node:
         self._identity = IdentificationService(self._node_id, self._incarnation_id)
         self._health = Health(served_methods.client_services())
         self._authorizer = made_authorizer(self._config, self._view)
-        gate = made_gate(self._config, self._view, self._authorizer, ports)
+        self._lease = AccessLease(
+            ports.clock.monotonic, self._view, lambda: self._configs.node[settings.BROKER_SESSION_TIMEOUT_MS] / 1000
+        )
+        gate = made_gate(self._config, self._view, self._authorizer, self._lease, ports)
         self.metrics = NodeMetrics(self._node_id, self._view, ports, self._authorizer, lambda: self.is_ready)
         self.metrics.logins = None if gate is None else gate.logins
         self._audit_topic = made_audit_topic(self._config, self._view, ports)
@@ -372,6 +376,7 @@ class Node:
             clock=self._clock,
             random=self._ports.random,
             probe=self._ports.probe,
+            lease=self._lease,
         )
 
     def _set_ready(self) -> None:

@@ -34,6 +34,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch
 from streamlog.node.quorum_clock import QuorumClock
 from streamlog.ports import Probe, Random, RpcError
+from streamlog.services.access.access_lease import AccessLease
 
 REGISTER_TIMEOUT_S: Final = 2.0
 """Of one call, which is retried."""
@@ -56,6 +57,7 @@ class BrokerRegistration:
         clock: QuorumClock,
         random: Random,
         probe: Probe,
+        lease: AccessLease,
     ) -> None:
         self._request = request  # of the next registration
         self._link = link
@@ -64,6 +66,7 @@ class BrokerRegistration:
         self._clock = clock
         self._random = random
         self._probe = probe
+        self._lease = lease
         self._epoch: BrokerEpoch | None = None
         self._serving = False  # the node can serve
         self._unfenced = False  # as the controller answered last
@@ -164,6 +167,7 @@ class BrokerRegistration:
             self._heartbeat_unanswered(error)
         else:
             self._clock.heartbeat_answered(sent_s, response.clock)
+            self._lease.answered(sent_s, response.metadata_index)
             self._heartbeat_answered(response)
 
     async def _registration_lost(self, error: StreamlogError) -> None:

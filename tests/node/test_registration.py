@@ -30,6 +30,7 @@ from streamlog.ports import RpcError
 from streamlog.raft.voters import Voter
 from streamlog.sim import SimClock, SimLoop, run
 from tests.controller.scripted_network import GONE, ScriptedNetwork
+from tests.support.leases import held_lease
 
 ME = BrokerId(4)
 LATE = to_rpc(RequestTimedOutError("the deadline passed before the call began", **{TOO_LATE: "dropped"}))
@@ -73,6 +74,7 @@ class Scene:
             clock=QuorumClock(SimClock(loop), skew_max_ms=lambda: 1_000, probe=lambda *_, **__: None),
             random=random.Random(1),
             probe=lambda *_, **__: None,
+            lease=held_lease(view),
         )
 
     def _answer(self, method: str, request: bytes) -> bytes:

@@ -105,7 +105,10 @@ def _clock_report(message: pb.HeartbeatRequest) -> ClockReport | None:
 
 def to_heartbeat_response(response: HeartbeatResponse) -> pb.HeartbeatResponse:
     message = pb.HeartbeatResponse(
-        caught_up=response.caught_up, fenced=response.fenced, should_shut_down=response.should_shut_down
+        caught_up=response.caught_up,
+        fenced=response.fenced,
+        should_shut_down=response.should_shut_down,
+        metadata_index=response.metadata_index,
     )
     clock = response.clock
     if clock is not None:
@@ -123,6 +126,7 @@ def heartbeat_response(message: pb.HeartbeatResponse) -> HeartbeatResponse:
         fenced=message.fenced,
         should_shut_down=message.should_shut_down,
         clock=_clock_answer(message),
+        metadata_index=RaftIndex(message.metadata_index),
     )
 
 

@@ -192,6 +192,7 @@ class HeartbeatResponse(_message.Message):
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     SHOULD_SHUT_DOWN_FIELD_NUMBER: _builtins.int
+    METADATA_INDEX_FIELD_NUMBER: _builtins.int
     CLOCK_BASE_FIELD_NUMBER: _builtins.int
     CLOCK_TIME_MS_FIELD_NUMBER: _builtins.int
     CLOCK_REFERENCE_MS_FIELD_NUMBER: _builtins.int
@@ -202,6 +203,8 @@ class HeartbeatResponse(_message.Message):
     """It leads nothing and is in no ISR."""
     should_shut_down: _builtins.bool
     """Its leaderships have moved: it may stop."""
+    metadata_index: _builtins.int
+    """Up to where the controller has applied the metadata log. 0: an earlier release, which does not say so."""
     clock_base: _builtins.int
     """A time base to compare clocks by: each leadership of the controller has its own. 0: no comparison."""
     clock_time_ms: _builtins.int
@@ -218,6 +221,7 @@ class HeartbeatResponse(_message.Message):
         caught_up: _builtins.bool = ...,
         fenced: _builtins.bool = ...,
         should_shut_down: _builtins.bool = ...,
+        metadata_index: _builtins.int = ...,
         clock_base: _builtins.int = ...,
         clock_time_ms: _builtins.int = ...,
         clock_reference_ms: _builtins.int | None = ...,
@@ -225,7 +229,7 @@ class HeartbeatResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_reference_ms", b"_clock_reference_ms", "clock_reference_ms", b"clock_reference_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_reference_ms", b"_clock_reference_ms", "caught_up", b"caught_up", "clock_base", b"clock_base", "clock_reference_ms", b"clock_reference_ms", "clock_skews", b"clock_skews", "clock_time_ms", b"clock_time_ms", "fenced", b"fenced", "should_shut_down", b"should_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_reference_ms", b"_clock_reference_ms", "caught_up", b"caught_up", "clock_base", b"clock_base", "clock_reference_ms", b"clock_reference_ms", "clock_skews", b"clock_skews", "clock_time_ms", b"clock_time_ms", "fenced", b"fenced", "metadata_index", b"metadata_index", "should_shut_down", b"should_shut_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_reference_ms: _TypeAlias = _typing.Literal["clock_reference_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_reference_ms: _TypeAlias = _typing.Literal["_clock_reference_ms", b"_clock_reference_ms"]  # noqa: Y015

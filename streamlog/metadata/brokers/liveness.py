@@ -53,7 +53,8 @@ class HeartbeatResponse(Struct, frozen=True, kw_only=True):
     caught_up: bool  # the node has applied its own registration
     fenced: bool
     should_shut_down: bool  # no partition depends on the node any more
-    clock: ClockAnswer | None = None  # set by the shell
+    clock: ClockAnswer | None = None  # set by the shell, as is:
+    metadata_index: RaftIndex = RaftIndex(0)  # up to where the controller has applied the metadata log
 
 
 class FenceBroker(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 gate            around every method: who calls, and a guard for the call; ends streams that lose their right
 authenticator   passwords: checked once, remembered for a while
 authorizer      decisions, remembered until the access control lists change
+access_lease    how long the node decides by its copy of the lists and users
 guard           what one call may do
 method_rights   the table: which method needs which right
 visible         topics of a list that a caller may see

@@ -8,7 +8,8 @@
 
 A stream is registered while it is open. When the access control lists or the users change, each is looked at again: one
 whose user was deleted or has another password, or that lost a right which it has used, ends with the error that a new
-call would get. So does one whose token has expired (`token_sessions`).
+call would get. So does one whose token has expired (`token_sessions`), and each one that depends on the lists when the
+node no longer knows whether they are in force (`access_lease`).
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from msgspec.structs import replace
 from streamlog.access.acl import AclResourceType
 from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
+from streamlog.aio.keyed_timers import KeyedTimers
 from streamlog.api.errors import to_rpc
 from streamlog.errors import ClusterAuthorizationError, SaslAuthenticationError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import CallInfo, Stream, StreamHandler, UnaryHandler
 from streamlog.ports.tracing import PRINCIPAL
+from streamlog.services.access.access_lease import AccessLease
 from streamlog.services.access.authenticator import HEADER, Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.guard import Guard
-from streamlog.services.access.method_rights import METHOD_RIGHTS, MethodRight
+from streamlog.services.access.method_rights import METHOD_RIGHTS, NOTHING, MethodRight
 from streamlog.tls.identity import node_of
 
 if TYPE_CHECKING:  # imported where tokens are used: `cryptography` takes long
@@ -40,6 +43,7 @@ if TYPE_CHECKING:  # imported where tokens are used: `cryptography` takes long
     from streamlog.services.access.token_sessions import TokenSessions
 
 BEARER: Final = "bearer "
+_LEASE: Final = "lease"
 
 
 class _Caller(Struct, frozen=True):
@@ -51,11 +55,12 @@ class _Caller(Struct, frozen=True):
 
 
 class _OpenStream:
-    __slots__ = ("caller", "guard", "reason", "task")
+    __slots__ = ("caller", "guard", "leased", "reason", "task")
 
-    def __init__(self, caller: _Caller, guard: Guard | None) -> None:
+    def __init__(self, caller: _Caller, guard: Guard | None, *, leased: bool) -> None:
         self.caller = caller
         self.guard = guard
+        self.leased = leased  # depends on the lists or the users
         self.reason: StreamlogError | None = None  # why it was ended
         self.task = asyncio.current_task()
 
@@ -77,6 +82,7 @@ class MethodGate:
         authorizer: Authorizer,
         authenticator: Authenticator,
         rules: Sequence[MappingRule],
+        lease: AccessLease,
         tokens: TokenAccess | None = None,
     ) -> None:
         """`rules`: ssl.principal.mapping.rules. `tokens`: None: there is no issuer of tokens."""
@@ -84,8 +90,10 @@ class MethodGate:
         self._authorizer = authorizer
         self._authenticator = authenticator
         self._rules = rules
+        self._lease = lease
         self._tokens = tokens
         self._open: dict[_OpenStream, None] = {}
+        self._lease_timer: KeyedTimers[str] = KeyedTimers(lambda _: self._look_at_lease())
         authorizer.on_change(self._on_change)
 
     @property
@@ -125,8 +133,10 @@ class MethodGate:
             if guard is None and caller.user is None and caller.token is None:
                 await handler(stream, info)
                 return
-            own = _OpenStream(caller, guard)
+            own = _OpenStream(caller, guard, leased=_is_leased(caller, row))
             self._open[own] = None
+            if _LEASE not in self._lease_timer:
+                self._look_at_lease()
             close = self._open_session(own, info)
             try:
                 await handler(stream, replace(info, guard=guard))
@@ -187,7 +197,11 @@ class MethodGate:
         return self._tokens.sessions.open(info.peer, token, own)
 
     def _guard(self, caller: _Caller, info: CallInfo, row: MethodRight | None, *, remembers: bool) -> Guard | None:
-        """None: everything is allowed. RpcError for a method without a row."""
+        """None: everything is allowed. RpcError for a method without a row, and where the lease has ended."""
+        if _is_leased(caller, row):
+            refusal = self._lease.refusal()
+            if refusal is not None:
+                raise to_rpc(refusal)
         if caller.may_all:
             return None
         if row is None:
@@ -203,6 +217,16 @@ class MethodGate:
             audit=info.audit,
         )
 
+    def _look_at_lease(self) -> None:
+        """End the streams once the lease has ended; look again when it would, while there are any."""
+        refusal = self._lease.refusal()
+        if refusal is not None:
+            for one in list(self._open):
+                if one.leased:
+                    one.end(refusal)
+        elif self._open:
+            self._lease_timer.set(_LEASE, max(1, round(self._lease.left_s() * 1000)))
+
     def _on_change(self) -> None:
         for one in list(self._open):
             caller = one.caller
@@ -212,6 +236,11 @@ class MethodGate:
                 )
             elif one.guard is not None and (reason := one.guard.changed()) is not None:
                 one.end(reason)
+
+
+def _is_leased(caller: _Caller, row: MethodRight | None) -> bool:
+    """Whether the lists or the users decide about the call."""
+    return row is not NOTHING and not (caller.may_all and caller.user is None)
 
 
 def _name(info: CallInfo, principal: str) -> None:

@@ -198,7 +198,7 @@ def _end_transaction(guard: Guard, request: Any) -> None:
     guard.require(_O.WRITE, _TRANSACTION, request.transactional_id)
 
 
-_NOTHING: Final = MethodRight("nothing")
+NOTHING: Final = MethodRight("nothing")
 _ADMIN: Final = "/streamlog.v1.Admin/"
 _BATCHES: Final = "/streamlog.v1.Batches/"
 _RECORDS: Final = "/streamlog.v1.Records/"
@@ -206,12 +206,12 @@ _GROUPS: Final = "/streamlog.v1.Groups/"
 _TRANSACTIONS: Final = "/streamlog.v1.Transactions/"
 
 METHOD_RIGHTS: Final[Mapping[str, MethodRight]] = {
-    "/grpc.health.v1.Health/Check": _NOTHING,
-    "/grpc.health.v1.Health/List": _NOTHING,
-    "/grpc.health.v1.Health/Watch": _NOTHING,
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": _NOTHING,
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _NOTHING,
-    "/streamlog.v1.Cluster/Describe": _NOTHING,
+    "/grpc.health.v1.Health/Check": NOTHING,
+    "/grpc.health.v1.Health/List": NOTHING,
+    "/grpc.health.v1.Health/Watch": NOTHING,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": NOTHING,
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": NOTHING,
+    "/streamlog.v1.Cluster/Describe": NOTHING,
     _ADMIN + "CreateTopics": MethodRight("CREATE on the cluster, or on each topic", _create_topics),
     _ADMIN + "DeleteTopics": MethodRight("DELETE on each topic", _delete_topics),
     _ADMIN + "ListTopics": MethodRight("nothing; lists topics with DESCRIBE"),

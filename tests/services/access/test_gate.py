@@ -18,6 +18,7 @@ from streamlog.api.errors import from_rpc
 from streamlog.api.pb import groups_pb2
 from streamlog.api.request_attributes import request_attributes
 from streamlog.errors import (
+    BrokerNotAvailableError,
     GroupAuthorizationError,
     SaslAuthenticationError,
     Status,
@@ -48,6 +49,7 @@ from streamlog.services.access.gate import MethodGate
 from streamlog.services.access.method_rights import METHOD_RIGHTS
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.identity import node_uri
+from tests.support.leases import held_lease
 from tests.support.node_spans import SpanStore
 
 FETCH, HEARTBEAT = "/streamlog.v1.Batches/FetchStream", "/streamlog.v1.Groups/GroupHeartbeat"
@@ -65,7 +67,9 @@ class Setup:
         self.workers = ThreadWorkers()
         self.passwords = Authenticator(self.view, SystemClock(), random.Random(1), self.workers)
         rules = parse_mapping_rules("RULE:CN=(.*)/$1/")
-        self.gate = MethodGate(self.view, self.authorizer, self.passwords, rules)
+        self.lease_s = 3_600.0
+        lease = held_lease(self.view, lambda: self.lease_s)
+        self.gate = MethodGate(self.view, self.authorizer, self.passwords, rules, lease)
         self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
 
     def _is_password(self, stored: SaltedPassword, password: str) -> bool:
@@ -285,3 +289,28 @@ def test_a_decision_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert setup.authorizer.may(*asked)
     monkeypatch.setattr(setup.authorizer, "_rules", None)
     assert setup.authorizer.may(*asked), "without the rules"
+
+
+async def test_a_node_without_contact_to_the_controller_grants_nothing(setup: Setup) -> None:
+    """Not by its lists and users: nodes and super users by certificate need neither."""
+    setup.apply(
+        UserRecord(name="alice", password=ALICE),
+        AclRecord(acl=acl(AclOperation.READ, "t")),
+        AclRecord(acl=acl(AclOperation.READ, "g", AclResourceType.GROUP)),
+    )
+    stream = await open_stream(setup, info("alice", password="right", method=FETCH))
+    await setup.call(info(), heartbeat)
+    setup.lease_s = 0.0
+    assert "lease" in setup.gate._lease_timer
+    setup.gate._lease_timer._due("lease")
+    with pytest.raises(RpcError) as caught:
+        await asyncio.wait_for(stream, 5)
+    assert caught.value.status is Status.UNAVAILABLE
+    for call in (info(), info("alice", password="right")):
+        refused = await setup.refusal(call, heartbeat)
+        assert isinstance(refused, BrokerNotAvailableError)
+        assert "does not know which rights were revoked meanwhile" in refused.message
+    await setup.call(replace(info("CN=x"), names=(node_uri(3),)))
+    await setup.call(info(method="/streamlog.v1.Cluster/Describe"))
+    setup.lease_s = 3_600.0
+    await setup.call(info(), heartbeat)

@@ -21,6 +21,7 @@ from streamlog.services.access.gate import MethodGate, TokenAccess
 from streamlog.services.access.token_keys import UNKNOWN_EVERY_S, KeyTimes, TokenKeys
 from streamlog.services.access.token_logins import TokenLogins
 from streamlog.services.access.token_sessions import TokenSessions
+from tests.support.leases import held_lease
 from tests.support.tokens import AUDIENCE, ISSUER, TokenIssuer, key_set
 
 URL = "https://issuer.example/keys"
@@ -68,7 +69,9 @@ class Setup:
         rules = TokenRules(issuer=ISSUER, audiences=(AUDIENCE,), clock_skew_ms=0)
         self.logins = TokenLogins(self.keys, rules, self.clock, random.Random(2))
         self.sessions = TokenSessions(self.logins, self.clock)
-        self.gate = MethodGate(view, authorizer, passwords, (), TokenAccess(self.logins, self.sessions))
+        self.gate = MethodGate(
+            view, authorizer, passwords, (), held_lease(view), TokenAccess(self.logins, self.sessions)
+        )
 
     def token(self, user: str = "alice", *, until_s: float = 3_600, issuer: TokenIssuer = ISSUER_ONE) -> str:
         return issuer.token(user, exp=T0_MS / 1000 + until_s)

@@ -31,6 +31,7 @@ from streamlog.services.audit.audited_methods import AUDITED_METHODS, AuditKind
 from streamlog.services.audit.trail import REMEMBERED_MAX, AuditTrail
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.identity import node_uri
+from tests.support.leases import held_lease
 
 ADMIN, BATCHES, RECORDS = "/streamlog.v1.Admin/", "/streamlog.v1.Batches/", "/streamlog.v1.Records/"
 SECRET = "hunter2-secret"
@@ -72,7 +73,7 @@ class Setup:
         )
         self.authorizer = Authorizer(self.view, enabled=True, super_users=["User:CN=root"])
         passwords = Authenticator(self.view, SystemClock(), random.Random(1), ThreadWorkers())
-        self.gate = MethodGate(self.view, self.authorizer, passwords, ())
+        self.gate = MethodGate(self.view, self.authorizer, passwords, (), held_lease(self.view))
         kinds = kinds or (AuditKind.CHANGES, AuditKind.REFUSALS)
         self.trail = AuditTrail(BrokerId(7), self.view, SystemClock(), (), kinds, [self.sink], own_topic=own_topic)
 
