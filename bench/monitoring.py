@@ -12,7 +12,7 @@ distribution: from the third smallest to the third largest of twelve pairs. Wher
 machine was too busy to show whether the target is met; records a CPU second vary less than the rate there.
 
 The same cost by itself: the CPU time of idle nodes for a number of scrapes and samples, less what they take anyway. It
-varies little with what else the machine does.
+varies less with what else the machine does than a rate.
 
 Memory is of idle nodes: with and without `http.listeners`, scraped ten times.
 """
