@@ -65,7 +65,7 @@ from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.common.own_node import OwnNode
 from streamlog.services.common.paging import TopicNames
 from streamlog.services.groups.service import GroupsService
-from streamlog.services.records.consume import ConsumeHandler
+from streamlog.services.records.consuming.consume import ConsumeHandler
 from streamlog.services.records.feeds import FeedSource
 from streamlog.services.records.publish import Preparation, PublishHandler
 from streamlog.services.records.publish_stream import PublishStreams

@@ -11,6 +11,5 @@ routed_writes                                a batch to its leader, on this node
 subscribe, subscribe_placement, subscribe_delivery, subscribed_partition
                                              streams of records of chosen partitions, from all their leaders
 feeds                                        one fetch stream for each of these leaders
-consume, sent_records                        streams of records of a consumer group
-consume_status                               what it waits for
+consuming                                    streams of records of a consumer group
 """

@@ -7,7 +7,7 @@ from msgspec import Struct
 from streamlog.api.convert.records.publish import publish_bytes_max
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Method, downstream, duplex, unary
-from streamlog.services.records.consume import ConsumeHandler
+from streamlog.services.records.consuming.consume import ConsumeHandler
 from streamlog.services.records.publish import PublishHandler
 from streamlog.services.records.publish_stream import PublishStreams
 from streamlog.services.records.subscribe import SubscribeHandler

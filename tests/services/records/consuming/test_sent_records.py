@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequestError
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
-from streamlog.services.records.sent_records import SentRecords
+from streamlog.services.records.consuming.sent_records import SentRecords
 
 A, B = TopicPartition("t", PartitionId(0)), TopicPartition("t", PartitionId(1))
 E3 = LeaderEpoch(3)

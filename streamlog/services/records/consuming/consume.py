@@ -19,9 +19,9 @@ When a node fails, so do its members: their clients join again at other nodes, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from streamlog.api.convert.records import consume as convert
 from streamlog.api.convert.records.consume import ConsumeJoin, ConsumeUp
@@ -29,32 +29,28 @@ from streamlog.api.convert.records.subscribe import partition_status, received_r
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call, Requests, Responses
-from streamlog.client import settings as client_config
 from streamlog.client.connection.backoff import Backoff
-from streamlog.client.consumer.assigned_reader import AssignedReader
 from streamlog.client.consumer.consumer_records import ConsumerBatch
-from streamlog.client.consumer.corrupt_batches import CorruptBatches
-from streamlog.client.consumer.partition_reader import PartitionReader
-from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.client.groups.rebalancing import Listeners
-from streamlog.config import load_consumer
 from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.records.decode import Fields
-from streamlog.services.records.consume_status import MemberStanding, check_topics, consume_status, unknown_topics
-from streamlog.services.records.sent_records import SentRecords
+from streamlog.services.records.consuming.consume_member import ConsumeMember
+from streamlog.services.records.consuming.consume_status import (
+    check_topics,
+    consume_status,
+    unknown_topics,
+)
+from streamlog.services.records.consuming.sent_records import SentRecords
 from streamlog.services.records.subscribed_partition import STATUS_OVERHEAD, record_size
 
 _END_S: Final = 5.0
 """For the last commit and the leave, when the client has disconnected."""
 _NEW_TOPIC_S: Final = 0.5
-_HEARTBEAT_MS: Final = 3_000
-_FETCH_BYTES: Final = 4 << 20
-"""Fetched ahead of the credits."""
 
 
 class ConsumeHandler:
@@ -99,133 +95,6 @@ class ConsumeHandler:
         )
         addresses = [self._view.address_of(one) for one in ordered]
         return ",".join(address for address in addresses if address is not None)
-
-
-class ConsumeMember:
-    """A member whose records are processed by a client: it gives up partitions when the client has."""
-
-    def __init__(
-        self,
-        wanted: ConsumeJoin,
-        servers: str,
-        ports: Ports,
-        give_up: Callable[[Iterable[TopicPartition]], Coroutine[Any, Any, None]],
-        serving_epoch: int = 0,
-    ) -> None:
-        """`serving_epoch`: this node's broker epoch. When the node fails, the member is removed."""
-        session_ms = wanted.session_timeout_ms
-        optional = {
-            "group.instance.id": wanted.instance_id,
-            "group.remote.assignor": wanted.assignor,
-            "client.rack": wanted.rack,
-            "session.timeout.ms": session_ms,
-            "heartbeat.interval.ms": min(_HEARTBEAT_MS, max(1, session_ms // 3)) if session_ms else 0,
-        }
-        config = client_config.loaded(
-            load_consumer,
-            {
-                "bootstrap.servers": servers,
-                "group.id": wanted.group,
-                "client.id": wanted.client_id,
-                "enable.auto.commit": False,
-                "auto.offset.reset": wanted.offset_reset,
-                "isolation.level": wanted.isolation_level.name.lower(),
-                "max.poll.interval.ms": wanted.processing_timeout_ms,
-                "fetch.max.bytes": _FETCH_BYTES,
-                "on.corrupt.batch": "skip" if wanted.skip_corrupt else "fail",
-                **{name: value for name, value in optional.items() if value},
-            },
-            {},
-        )
-        self._name = wanted.group
-        self._give_up = give_up
-        self._serving_epoch = serving_epoch
-        self._skipped: list[CorruptBatchError] = []  # reported to the client, not in this node's log
-        corrupt = CorruptBatches(skip=wanted.skip_corrupt, report=self._skipped.append)
-        self._reader = AssignedReader(config, ports, corrupt)
-        self._activity = 0
-        self.idle = True  # the client has no records to process, so it cannot be too slow
-
-    def start(self, wanted: ConsumeJoin, listeners: Listeners) -> None:
-        """Join the group."""
-        self._reader.open()
-        self._group = ConsumerGroup(
-            self._name,
-            self._reader,
-            activity=lambda: (self._activity, self.idle),
-            before_revoke=self._give_up,
-            serving_epoch=self._serving_epoch,
-        )
-        self._reader.run_in_background(self._group.work())
-        self._group.subscribe(wanted.topics, wanted.pattern or None, listeners)
-
-    async def close(self, timeout_s: float) -> None:
-        """Leave the group."""
-        try:
-            if self._reader.is_running:
-                await self._group.close(timeout_s, processed=True)
-        finally:
-            await self._reader.close()
-
-    @property
-    def member_id(self) -> str | None:
-        """None: not a member now."""
-        return self._group.member_id
-
-    @property
-    def member_epoch(self) -> int | None:
-        """None: not a member now."""
-        return self._group.member_epoch
-
-    @property
-    def standing(self) -> MemberStanding:
-        membership = self._group.membership
-        is_member = membership.who() is not None
-        return MemberStanding(
-            is_member=is_member,
-            trouble=None if is_member else membership.retried_error,
-            assigned=len(membership.owned),
-        )
-
-    def reader(self, partition: TopicPartition) -> PartitionReader | None:
-        """None: not assigned now."""
-        return self._reader.fetcher.readers.get(partition)
-
-    def take_skipped(self) -> list[CorruptBatchError]:
-        """Those since the last call."""
-        taken, self._skipped[:] = self._skipped[:], []
-        return taken
-
-    def wake(self) -> None:
-        """`next_batch` looks again."""
-        self._reader.fetcher.wake()
-
-    def on_activity(self) -> None:
-        """A message of the client was received."""
-        self._activity += 1
-
-    async def next_batch(self, wanted: Callable[[], bool]) -> ConsumerBatch | None:
-        """When it is ready, and wanted; meanwhile partitions are assigned and revoked. None: look again. Raises what
-        the coordinator refuses, and the error of a partition.
-        """
-        reader, group = self._reader, self._group
-        reader.check_open()
-        await group.settle()
-        if reader.fetcher.ready:
-            if wanted():
-                reader.in_flight.clear()
-                return reader.take_batch()
-        else:
-            group.raise_error()
-        change = reader.fetcher.next_change()
-        if not reader.interrupted:
-            await change
-        return None
-
-    async def commit(self, offsets: ToCommit) -> None:
-        """As AsyncConsumer.commit."""
-        self._reader.check_open()
-        await self._group.commit(offsets)
 
 
 class _Stream:
