@@ -6,6 +6,8 @@
 
 pytest finds the plugin where streamlog is installed (entry point `pytest11`). Nothing of streamlog is loaded before a
 test uses a fixture. A test that needs other nodes or settings than those of `cluster` uses `InProcessCluster` itself.
+
+`streamlog_cluster_secure` is the same over mutual TLS, with access control lists; `secure` makes the certificates.
 """
 
 from __future__ import annotations
@@ -26,4 +28,13 @@ def streamlog_cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     from streamlog.pytest_plugin.cluster import InProcessCluster
 
     with InProcessCluster(tmp_path / "streamlog") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def streamlog_cluster_secure(tmp_path: Path) -> Iterator[InProcessCluster]:
+    """As `streamlog_cluster`, with TLS, an authorizer and an administrator: clients need `client_settings(NAME)`."""
+    from streamlog.pytest_plugin.cluster import InProcessCluster
+
+    with InProcessCluster(tmp_path / "streamlog", secure=True) as cluster:
         yield cluster

@@ -13,11 +13,12 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import CreatedTopic
 from streamlog.config import Loaded, load_node
+from streamlog.config.addresses import Protocol
 from streamlog.config.settings import node_settings
 from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.daemon.logs.log_lines import LogLines
@@ -29,6 +30,10 @@ from streamlog.ports import Ports, no_probe
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
+
+if TYPE_CHECKING:
+    from streamlog.ports.grpc_adapter.credentials import TlsCredentials
+    from streamlog.pytest_plugin.secure import ClusterCertificates
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("streamlog.node")
@@ -48,8 +53,13 @@ _STOP_TIMEOUT_S: Final = 30.0
 class InProcessCluster:
     """`start`, or `with`; then `bootstrap_servers` answer. Its methods may be called from any thread but its own."""
 
-    def __init__(self, directory: Path, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
-        """`settings`: of every node, by their names in server.properties. InvalidConfigError."""
+    def __init__(
+        self, directory: Path, nodes: int = 3, settings: Mapping[str, str] | None = None, *, secure: bool = False
+    ) -> None:
+        """`settings`: of every node, by their names in server.properties. `secure`: with mutual TLS and access control
+        lists. InvalidConfigError.
+        """
+        certificates = self._certificates = _certificates(directory / "certs") if secure else None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="streamlog-cluster", daemon=True)
         addresses = {node_id: f"{HOST}:{port}" for node_id, port in enumerate(free_ports(nodes), start=1)}
@@ -64,6 +74,7 @@ class InProcessCluster:
                             **(settings or {}),
                             "node.id": node_id,
                             "listeners": f"PLAINTEXT://{address}",
+                            **({} if certificates is None else certificates.node_settings(node_id, address)),
                             "controller.quorum.voters": voters,
                             "log.dirs": (directory / f"node-{node_id}").absolute(),
                         }.items()
@@ -78,6 +89,19 @@ class InProcessCluster:
     def bootstrap_servers(self) -> str:
         """For clients: host:port of all nodes, separated by commas."""
         return ",".join(node.address for node in self._nodes.values())
+
+    def client_settings(self, name: str = "admin") -> dict[str, str]:
+        """For a client. In a secure cluster with a certificate of this name, which is made where there is none; `admin`
+        may do everything, others what access control lists allow to their `principal`.
+        """
+        own = {} if self._certificates is None else self._certificates.client_settings(name)
+        return {"bootstrap.servers": self.bootstrap_servers, **own}
+
+    def principal(self, name: str) -> str:
+        """Of the client of this name in a secure cluster, for access control lists."""
+        if self._certificates is None:
+            raise InvalidRequestError("the cluster has no principals: it is not secure", field="secure")
+        return self._certificates.principal(name)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -139,10 +163,10 @@ class InProcessCluster:
         return self.with_admin(create)
 
     def with_admin(self, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
-        """`work` with a client of its own, on the cluster's loop."""
+        """`work` with a client of its own, the administrator's, on the cluster's loop."""
 
         async def run() -> T:
-            async with AsyncAdmin(bootstrap_servers=self.bootstrap_servers) as admin:
+            async with AsyncAdmin(self.client_settings()) as admin:
                 return await work(admin)
 
         return self._run(run())
@@ -250,9 +274,18 @@ class _RunningNode:
         if not run_task.cancelled():
             run_task.result()
 
+    def _tls(self) -> TlsCredentials | None:
+        """None: plain text."""
+        config = self._config.config
+        if all(one.protocol is Protocol.PLAINTEXT for one in config[node_settings.LISTENERS]):
+            return None
+        from streamlog.pytest_plugin.secure import credentials
+
+        return credentials(config, config[node_settings.NODE_ID])
+
     async def _run_node(self, serving: asyncio.Event) -> None:
         fs, workers = PosixFileSystem(), ThreadWorkers()
-        network = GrpcNetwork(on_crash=lambda error: node.call_failed(error))
+        network = GrpcNetwork(on_crash=lambda error: node.call_failed(error), tls=self._tls())
         spans = open_tracing(self._config.config, LogLines(self._config.config[node_settings.NODE_ID], _Logged()))
         ports = Ports(
             fs=fs,
@@ -275,6 +308,12 @@ class _RunningNode:
             await network.close()
             workers.close()
             fs.close()
+
+
+def _certificates(directory: Path) -> ClusterCertificates:
+    from streamlog.pytest_plugin.secure import ClusterCertificates  # imports `cryptography`, of no use to other tests
+
+    return ClusterCertificates(directory)
 
 
 class _Logged:

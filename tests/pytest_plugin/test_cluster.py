@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.access.acl import Acl, AclOperation, AclResourceType
+from streamlog.client import Admin, Producer
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.producer.async_producer import AsyncProducer
-from streamlog.errors import InvalidConfigError, InvalidRequestError, StorageError
+from streamlog.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    SslAuthenticationError,
+    StorageError,
+    TopicAuthorizationError,
+)
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.support.otlp_receiver import receiving
 
@@ -55,6 +63,9 @@ def test_other_sizes_and_settings(tmp_path: Path) -> None:
     with InProcessCluster(tmp_path, nodes=1, settings={"num.partitions": "5"}) as cluster:
         made = cluster.create_topic("orders", partitions=None)
         assert (made.partition_count, made.replication_factor) == (5, 1)
+        assert cluster.client_settings("alice") == {"bootstrap.servers": cluster.bootstrap_servers}
+        with pytest.raises(InvalidRequestError, match="it is not secure"):
+            cluster.principal("alice")
     with pytest.raises(InvalidConfigError):
         InProcessCluster(tmp_path, settings={"num.partitions": "none"})
 
@@ -85,3 +96,28 @@ def test_tracing_without_its_package_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("streamlog.daemon.tracing_choice.NEEDED", ("opentelemetry.of.another.world",))
     with pytest.raises(InvalidConfigError, match="OpenTelemetry"):
         InProcessCluster(tmp_path, nodes=1, settings={"tracing.exporter": "otlp"})
+
+
+def test_a_secure_cluster(streamlog_cluster_secure: InProcessCluster) -> None:
+    """The administrator may do everything, others what the lists allow, strangers nothing."""
+    cluster = streamlog_cluster_secure
+    cluster.create_topic("orders")
+    orders = Acl(
+        resource_type=AclResourceType.TOPIC,
+        name="orders",
+        principal=cluster.principal("alice"),
+        operation=AclOperation.WRITE,
+    )
+    cluster.with_admin(lambda admin: admin.create_acls([orders]))
+    with Producer(cluster.client_settings("alice")) as producer:
+        while True:  # the list is in force on every node in a moment
+            try:
+                assert producer.send("orders", b"one").result(60).offset == 0
+                break
+            except TopicAuthorizationError:
+                continue
+    with Producer(cluster.client_settings("bob")) as producer, pytest.raises(TopicAuthorizationError):
+        producer.send("orders", b"two").result(60)
+    stranger = {"bootstrap.servers": cluster.bootstrap_servers, "default.api.timeout.ms": "3000"}
+    with Admin(stranger) as admin, pytest.raises(SslAuthenticationError):
+        admin.list_topics()

@@ -161,7 +161,7 @@ ALLOWED = {
         "daemon",
         "spark",
     },
-    "pytest_plugin": {"model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
+    "pytest_plugin": {"tls", "model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
 }
 
 NODE_CODE = {
