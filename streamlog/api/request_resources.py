@@ -17,6 +17,8 @@ from streamlog.ports import AuditResource
 RESOURCES_MAX: Final = 100
 """Of one event; a request may name ten thousand."""
 NAME_LENGTH_MAX: Final = 300
+MORE: Final = "more"
+"""The type of the last one, where it counts those that are left out."""
 _DEPTH_MAX: Final = 4
 
 _TEXTS: Final = {
@@ -56,7 +58,7 @@ def resources_of(message: object, topic_name: Callable[[bytes], str]) -> dict[Au
             else:
                 more += 1
     if more:
-        found[AuditResource("more", str(more))] = None
+        found[AuditResource(MORE, str(more))] = None
     return found
 
 

@@ -112,6 +112,12 @@ class CallGuard(Protocol):
         """None: it may. Without a name, the topic of this id."""
         ...
 
+    def named_refused(self, topic: str, /) -> None:
+        """The caller has named this topic and gets `topic_refusal("DESCRIBE", ...)` as its answer: it is counted, which
+        that of a list is not.
+        """
+        ...
+
     def may_use(self, operation: str, topic: str, /) -> bool:
         """Whether `topic_refusal` is None; nothing is refused yet."""
         ...

@@ -84,6 +84,10 @@ class Guard:
             return self.refusal(AclOperation.DESCRIBE, _TOPIC, topic)
         return self._counted_refusal(AclOperation[operation], _TOPIC, topic)
 
+    def named_refused(self, topic: str) -> None:
+        """The caller has named a topic that it may not DESCRIBE."""
+        self._count(AclOperation.DESCRIBE, _TOPIC, topic)
+
     def may_use(self, operation: str, topic: str) -> bool:
         return self.may(AclOperation[operation], _TOPIC, topic)
 

@@ -35,6 +35,7 @@ def _shown(entry: TopicEntry, named: frozenset[str], guard: CallGuard) -> TopicE
     refusal = guard.topic_refusal("DESCRIBE", entry.name)
     if refusal is None:
         return entry
+    guard.named_refused(entry.name)
     if entry.name in named:
         return TopicEntry(entry.name, b"", error=refusal)
     unknown = UnknownTopicIdError(

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
 from streamlog.api.errors import from_rpc
-from streamlog.api.request_resources import is_dry_run, resources_of
+from streamlog.api.request_resources import MORE, is_dry_run, resources_of
 from streamlog.controller.link import FORWARDED
 from streamlog.errors import Status, StreamlogError
 from streamlog.metadata.view import MetadataView
@@ -39,6 +39,8 @@ ALLOWED: Final = "allowed"
 REFUSED: Final = "refused"
 REMEMBERED_MAX: Final = 1_000
 """Resources and refusals of one stream; then they are forgotten, and are events again."""
+REFUSALS_MAX: Final = 100
+"""Events of one unary call, whose request may name ten thousand topics."""
 _REFUSALS: Final = (Status.PERMISSION_DENIED, Status.UNAUTHENTICATED)
 _OPERATIONS: Final = {AuditKind.WRITES: "WRITE", AuditKind.READS: "DESCRIBE"}
 
@@ -188,23 +190,24 @@ class _Audit:
         key = (operation, kind, name)
         if key in self._refused:
             return
+        if not self._is_stream and len(self._refused) >= REFUSALS_MAX:
+            return
         if len(self._refused) > REMEMBERED_MAX:
             self._refused.clear()
         self._refused[key] = None
         own = AuditResource(kind.lower().replace("_", " "), name)
-        others = () if self._is_stream else (one for one in self._resources if one != own)
+        whole = self._kind is AuditKind.CHANGES  # of others each part is refused alone
+        others = (one for one in self._resources if one != own) if whole else ()
         self._put((own, *others), REFUSED, operation=operation, error=code)
 
     def end(self, error: Exception | None) -> None:
         if isinstance(error, RpcError) and error.status in _REFUSALS:
             if not self._refused:
                 self._put(self._resources, REFUSED, error=_code(error))
-        elif self._kind is not None and not self._written and not self._is_own:
-            self._put(
-                [one for one in self._resources if self._may(one)],
-                ALLOWED,
-                error="" if error is None else _code(error),
-            )
+        elif self._kind is not None and not self._is_own:
+            allowed = [] if self._is_stream else [one for one in self._resources if self._may(one)]
+            if any(one.type != MORE for one in allowed) or not self._written:
+                self._put(allowed, ALLOWED, error="" if error is None else _code(error))
 
     def _named(self, message: object) -> dict[AuditResource, None]:
         found = self._trail.resources_of(message)

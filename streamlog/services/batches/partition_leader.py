@@ -59,6 +59,8 @@ class _GuardedLeaders(PartitionLeaders):
         """TopicAuthorizationError too, whether the topic exists or not."""
         refusal = self._guard.topic_refusal(self._operation, ref.topic, ref.topic_id)
         if refusal is not None:
+            if ref.topic and self._operation == "DESCRIBE":
+                self._guard.named_refused(ref.topic)
             raise refusal
         return super().leader(ref)
 

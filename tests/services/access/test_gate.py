@@ -17,6 +17,7 @@ from streamlog.access.principals import parse_mapping_rules
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import groups_pb2
 from streamlog.api.request_attributes import request_attributes
+from streamlog.api.requests import PartitionRef
 from streamlog.errors import (
     BrokerNotAvailableError,
     GroupAuthorizationError,
@@ -36,7 +37,7 @@ from streamlog.metadata.records import (
     UserRecord,
 )
 from streamlog.metadata.view import MetadataView
-from streamlog.model import RaftIndex
+from streamlog.model import PartitionId, RaftIndex
 from streamlog.node.metrics.access import access_families
 from streamlog.node.served_methods import streaming_methods, unary_methods
 from streamlog.ports import CallInfo, RpcError, SpanKind, Stream
@@ -47,6 +48,9 @@ from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.gate import MethodGate
 from streamlog.services.access.method_rights import METHOD_RIGHTS
+from streamlog.services.access.visible import listed, queried
+from streamlog.services.batches.partition_leader import PartitionLeaders
+from streamlog.services.common.paging import TopicEntry
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.identity import node_uri
 from tests.support.leases import held_lease
@@ -181,11 +185,19 @@ async def test_refusals_are_counted_by_resource(setup: Setup) -> None:
         assert call.guard.creation_refusal("new") is not None
         assert call.guard.topic_refusal("DESCRIBE", "t") is not None  # only left out of an answer
         assert not call.guard.may_list("GROUP", "other")
+        view = setup.view
+        unknown = TopicEntry("t", b"", error=None)
+        assert list(listed([unknown], call.guard)) == []
+        (asked,) = queried([unknown], ["t"], call.guard)  # named: an answer of its own, which counts
+        assert isinstance(asked.error, TopicAuthorizationError)
+        offsets = PartitionLeaders(None, view).guarded(call.guard, "DESCRIBE")  # type: ignore[arg-type]  # not reached
+        with pytest.raises(TopicAuthorizationError):
+            offsets.leader(PartitionRef(topic="t", topic_id=None, partition=PartitionId(0)))
 
     await setup.call(info(), looks)
     families = {family.name: dict(family.samples) for family in access_families(setup.authorizer, setup.passwords)}
     assert families["streamlog_authorization_refused_total"] == {
-        ("topic",): 3,
+        ("topic",): 5,
         ("group",): 1,
         ("transactional_id",): 0,
         ("cluster",): 0,

@@ -72,6 +72,8 @@ class Guard(Struct):
     def topic_refusal(self, operation: str, topic: str, topic_id: bytes | None = None) -> StreamlogError | None:
         return None
 
+    def named_refused(self, topic: str) -> None: ...
+
     def may_use(self, operation: str, topic: str) -> bool:
         return True
 

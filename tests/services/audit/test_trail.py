@@ -27,8 +27,10 @@ from streamlog.ports.system import SystemClock, ThreadWorkers
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.gate import MethodGate
+from streamlog.services.access.visible import queried
 from streamlog.services.audit.audited_methods import AUDITED_METHODS, AuditKind
-from streamlog.services.audit.trail import REMEMBERED_MAX, AuditTrail
+from streamlog.services.audit.trail import REFUSALS_MAX, REMEMBERED_MAX, AuditTrail
+from streamlog.services.common.paging import TopicEntry
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.identity import node_uri
 from tests.support.leases import held_lease
@@ -158,6 +160,21 @@ async def test_a_change_that_fails_has_its_error() -> None:
         await setup.unary(ADMIN + "CreateTopics", create("a"), fail, who="CN=root")
     (event,) = setup.sink.events
     assert (event.result, event.error) == ("allowed", "INVALID_TOPIC")
+
+
+async def test_a_topic_that_is_named_and_may_not_be_seen() -> None:
+    """The first call of a producer, which is all that one without any right does."""
+    setup = Setup(*AuditKind)
+    names = [*(f"u{number}" for number in range(2 * REFUSALS_MAX)), "t"]
+
+    def look(info: CallInfo) -> None:
+        queried([TopicEntry(name, b"") for name in names], names, info.guard)
+
+    await setup.unary(BATCHES + "Metadata", batches_pb2.MetadataRequest(topics=["t", *names]), look)
+    *refused, allowed = setup.sink.events
+    assert {(event.result, event.operation) for event in refused} == {("refused", "DESCRIBE")}
+    assert [event.resources for event in refused] == [topics(name) for name in names[:REFUSALS_MAX]]
+    assert (allowed.result, allowed.resources[0]) == ("allowed", *topics("t"))
 
 
 async def test_a_login_that_fails() -> None:
