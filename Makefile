@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 OUTPUT ?= table
-MARKS  ?= not long and not rounds and not interop and not spark
+MARKS  ?= not long and not rounds and not interop and not spark and not clients
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/real_processes requirements services)
 
 .DEFAULT_GOAL := help
@@ -49,6 +49,10 @@ test-rounds: $(STAMP)  ## tens of rounds of kill -9 and power cuts with real pro
 
 nemesis: $(STAMP)  ## real processes under faults of network, disk, clock and power: MINUTES=10 SEED=7 NODES=4 LONGEST=25 KINDS= (root)
 	$(BIN)/python -m tests.nemesis --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) $(if $(LONGEST),--longest $(LONGEST)) $(if $(SLACK),--slack $(SLACK)) $(if $(KINDS),--kinds '$(KINDS)')
+
+.PHONY: clients
+clients: $(STAMP)  ## examples and conformance suite in Python, Go, Java, Node, under kills too; DRIVER='./mine': a client of your own
+	STREAMLOG_DRIVER='$(DRIVER)' $(BIN)/python -m pytest -q -m clients tests/clients $(if $(K),-k '$(K)')
 
 test-noise: $(STAMP)  ## tests of real nodes with random delays of disk and network; NOISE=2: twice as long
 	STREAMLOG_NOISE=$(or $(NOISE),1) PYTHONPATH=tests/noise $(BIN)/python -m pytest -q -n 6 -m 'not long and not rounds' \

@@ -27,6 +27,15 @@ from streamlog import client  # noqa: E402  of this checkout
 from tools import messages, proto_reference  # noqa: E402
 
 COPIED: Final = ("*.md", "docs/**/*.md", "docs/images/*", "deploy/**/*", "examples/*")
+# The sources alone, not what their builds fetch and generate.
+COPIED_EXAMPLES: Final = (
+    "*/README.md",
+    "go/client/*.go",
+    "go/cmd/*/*.go",
+    "java/src/**/*.java",
+    "node/*.js",
+    "node/client/*.js",
+)
 # A folder that a page names is a page of the site.
 FOLDERS: Final = {
     "docs/decisions/": "docs/decisions/README.md",
@@ -83,7 +92,7 @@ def main(arguments: list[str]) -> int:
 
 
 def copy_pages() -> None:
-    for pattern in COPIED:
+    for pattern in (*COPIED, *(f"examples/{one}" for one in COPIED_EXAMPLES)):
         for source in ROOT.glob(pattern):
             if source.is_file() and source.suffix != ".pyc":
                 target = PAGES / source.relative_to(ROOT)

@@ -209,7 +209,8 @@ class StreamlogError(_message.Message):
     @_builtins.property
     def details(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """For programs, the same as in ErrorInfo.metadata. Among the keys are `field` and `limit` (the invalid field, and the
-        limit it exceeds), `leader`, `address` and `leader_epoch` (NOT_LEADER), `log_start` and `log_end` (OFFSET_OUT_OF_RANGE).
+        limit it exceeds), `leader`, `address` and `leader_epoch` (NOT_LEADER), `log_start` and `log_end` (OFFSET_OUT_OF_RANGE),
+        `cause_code` (TRANSACTION_ABORTABLE: the code with which a record or an offset of the transaction was refused).
         At most 16 entries.
         """
 

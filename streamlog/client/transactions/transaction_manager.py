@@ -390,7 +390,8 @@ class TransactionManager:
             return error.restored(error.message, error.details)
         if self._state is TransactionPhase.FAILED:
             why = "its abort was not completed" if error is None else f"{error.code}: {error.message}"
+            cause = {} if error is None else {"cause_code": error.code, "cause": error.message}
             return TransactionAbortableError(
-                f"the transaction can only be aborted; abort it, and begin another one: {why}", cause=str(error)
+                f"the transaction can only be aborted; abort it, and begin another one: {why}", **cause
             )
         return InvalidTransactionStateError(f"{what} (the state of the producer's transaction: {self._state.value})")

@@ -186,6 +186,7 @@ def test_beside_a_bad_record_the_others_of_its_request_say_why_they_are_not_writ
             )
             ended = await stream.ask(end=COMMIT)
             assert (ended.outcome, ended.error.code) == (ABORTED, "TRANSACTION_ABORTABLE")
+            assert ended.error.details["cause_code"] == code
             assert (await stream.ask(b"c", end=COMMIT)).outcome == COMMITTED
         await until_committed(cluster, b"c")
         assert cluster.node.leader().log_end_offset == 2  # and the marker
