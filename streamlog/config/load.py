@@ -63,6 +63,7 @@ class _Given(Struct, frozen=True):
     text: str
     place: str
     hidden: bool = False  # a reference stood here
+    unread: bool = False  # which could not be read: reported already
 
 
 class _Sources(Struct, frozen=True, kw_only=True):
@@ -153,6 +154,7 @@ def _resolved(
                 found[name] = _Given(resolved(one.text, read), one.place, hidden=True)
             except ValueError as error:
                 problems.append(InvalidConfigError(f"{one.place}: {name}: {error}", field=name))
+                found[name] = _Given(one.text, one.place, hidden=True, unread=True)
     return found
 
 
@@ -182,6 +184,8 @@ def _check_each(table: Table, known: Mapping[str, _Given]) -> list[InvalidConfig
             if setting.required:
                 message = f"{setting.name} must be set (range {setting.kind.limit}): {setting.doc}"
                 problems.append(InvalidConfigError(message, field=setting.name, limit=setting.kind.limit))
+            continue
+        if one.unread:
             continue
         try:
             setting.parse(one.text)

@@ -85,7 +85,7 @@ def test_a_nodes_settings(secrets: Path) -> None:
 def test_all_that_is_wrong_with_a_nodes_references_is_reported_with_its_line(secrets: Path) -> None:
     text = (
         f"node.id=1\nnum.partitions=${{file:{secrets}:password}}\nssl.keystore.key=${{file:{secrets}:a}}\n"
-        f"broker.rack=${{file:{secrets}:b}}\n"
+        f"broker.rack=${{file:{secrets}:b}}\nnode.id=${{file:{secrets}:c}}\n"
     )
     with pytest.raises(InvalidConfigError) as caught:
         load_node(PropertiesFile("f", text), read=read_reference)
@@ -93,6 +93,9 @@ def test_all_that_is_wrong_with_a_nodes_references_is_reported_with_its_line(sec
     assert f"f:3: ssl.keystore.key: {secrets} has no key a" in message
     assert f"f:4: broker.rack: {secrets} has no key b" in message
     assert "f:2: num.partitions=[hidden]: is not valid" in message
+    assert message.count("broker.rack") == 1
+    assert f"f:5: node.id: {secrets} has no key c" in message
+    assert "must be" not in message, "what could not be read is reported once"
     assert SECRET not in message
 
 
