@@ -1,1 +1,1 @@
-"""`streamlogctl cluster`: `commands` are its verbs, `health` is the largest of them."""
+"""`streamlogctl cluster`: `commands`, `health`. `debug`: the command of that name, which collects a bundle."""

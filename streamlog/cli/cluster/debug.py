@@ -14,6 +14,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,6 @@ from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.monitor import findings_of, read_cluster_state
-from streamlog.release import RELEASE
 
 _LOG_BYTES_MAX: Final = 10 << 20  # of each log: its end
 _AT_ONCE: Final = 100  # resources or groups in a request
@@ -117,7 +117,7 @@ def bundle(target: Target, path: Path | None, directory: Path | None, logs: tupl
 
 def _tool(target: Target) -> dict[str, object]:
     return {
-        "release": RELEASE,
+        "release": version("streamlog"),
         "python": sys.version,
         "platform": platform.platform(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
