@@ -20,6 +20,11 @@ def lines(plan: Plan, report: Report) -> Iterator[str]:
         size = f"{topic.partitions} partitions, {topic.replication_factor} replicas"
         yield f"topic {topic.name}: {size}, {dict(topic.configs)}"
     yield f"load: {plan.load}"
+    yield from ending(report)
+
+
+def ending(report: Report) -> Iterator[str]:
+    """What happened, and what came of it."""
     yield ""
     yield from report.story
     yield ""

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tests.cluster.mutants import Mutant
 from tests.cluster.run import Report
+from tests.cluster.story import ending
 
 SHOWN_MAX = 1_500
 """Characters of what is broken in one seed."""
@@ -51,10 +52,7 @@ def main(simulated: Simulated, arguments: Sequence[str] | None = None) -> int:
 def _run_with_story(simulated: Simulated, seed: int, mutant: str | None) -> int:
     with simulated.planted(mutant):
         plan, report = simulated.run_with_story(seed)
-    print("\n".join([*plan, *report.story]))
-    print(report.stats)
-    for violation in report.violations:
-        print(f"BROKEN {violation}")
+    print("\n".join([*plan, *ending(report)]))
     return 0 if report.ok else 1
 
 
