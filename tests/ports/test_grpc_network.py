@@ -143,6 +143,52 @@ def test_a_stream_outlives_the_renewal_of_its_certificate_and_ends_with_its_chan
     asyncio.run(main())
 
 
+class Logins:
+    """A CallLogin: the token is a number."""
+
+    def __init__(self) -> None:
+        self.number = 1
+
+    async def metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self.number}"),)
+
+
+def test_a_renewed_login_is_shown_on_each_connection_that_has_calls() -> None:
+    """Calls and streams carry what is valid when they begin; an idle connection is not called."""
+    seen: list[tuple[str, str, str]] = []
+
+    async def unary(request: bytes, info: CallInfo) -> bytes:
+        seen.append((info.method, info.peer, info.metadata["authorization"]))
+        return b""
+
+    async def stream(stream: Stream, info: CallInfo) -> None:
+        seen.append((info.method, info.peer, info.metadata["authorization"]))
+        await stream.recv()
+
+    async def story() -> None:
+        server_side = GrpcNetwork(on_crash=crash)
+        server = await server_side.listen("127.0.0.1:0", unary={ECHO: unary}, streaming={RELAY: stream})
+        logins = Logins()
+        client_side = GrpcNetwork(on_crash=crash, login=logins)
+        busy, idle = client_side.connect(server.address), client_side.connect(server.address)
+        await idle.unary(ECHO, b"", timeout_s=60)
+        async with busy.stream(RELAY) as opened:
+            await busy.unary(ECHO, b"", timeout_s=60)
+            logins.number = 2
+            await client_side.call_each(ECHO, 60)
+            await opened.done_sending()
+            assert await opened.recv() is None
+        await client_side.close()
+        await server_side.close()
+
+    asyncio.run(story())
+    of_idle, *of_busy = seen
+    assert of_idle[2] == "Bearer 1"
+    peer = of_busy[0][1]
+    assert peer != of_idle[1]
+    assert sorted(of_busy) == [(ECHO, peer, "Bearer 1"), (ECHO, peer, "Bearer 2"), (RELAY, peer, "Bearer 1")]
+
+
 def test_a_stock_client_can_call_what_is_served_here() -> None:
     async def main() -> None:
         network = GrpcNetwork(on_crash=crash)
