@@ -143,6 +143,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         ("expected.audience", AUDIENCE),
     ):
         command += ["--override", f"sasl.oauthbearer.{name}={value}"]
+    command += ["--override", "broker.session.timeout.ms=60000"]  # a busy machine ends no access lease
     started = CliRunner().invoke(main, command)
     assert started.exit_code == 0, started.output
     running = LocalCluster(directory)
