@@ -13,6 +13,7 @@ request may have been carried out. `was_sent` is False where that is impossible.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Generic, TypeVar
@@ -24,6 +25,7 @@ from streamlog.errors import (
     CorruptMessageError,
     NetworkError,
     RequestTimedOutError,
+    RequestTooLargeError,
     SslAuthenticationError,
     Status,
     StreamlogError,
@@ -48,6 +50,8 @@ Response = TypeVar("Response", bound=Message)
 Answer = TypeVar("Answer")
 
 _BROKEN: Final = frozenset({Status.UNAVAILABLE, Status.CANCELLED})
+_TOO_LARGE: Final = re.compile(r"(CLIENT: )?Received message larger than max \((\d+) vs\. (\d+)\)")
+"""gRPC's own refusal of a message, at the side that received it; it has no details."""
 
 
 def call_error(error: RpcError, method: str) -> StreamlogError:
@@ -65,7 +69,22 @@ def call_error(error: RpcError, method: str) -> StreamlogError:
         return UnsupportedVersionError(
             f"the server does not implement {method}: it runs another release, or it is not a streamlog node"
         )
+    if error.status is Status.RESOURCE_EXHAUSTED and (found := _TOO_LARGE.search(error.message)) is not None:
+        return _too_large(method, int(found[2]), int(found[3]), is_response=found[1] is not None)
     return UnknownServerError(f"{method}: {error}", code=error.status.name)
+
+
+def _too_large(method: str, size: int, limit: int, *, is_response: bool) -> StreamlogError:
+    if is_response:
+        return RequestTooLargeError(
+            f"{method}: the response has {size:,} bytes, and this client accepts {limit:,}; request less at once",
+            limit=limit,
+        )
+    return RequestTooLargeError(
+        f"{method}: the request has {size:,} bytes, and the node accepts {limit:,} (socket.request.max.bytes); send "
+        "less at once: a producer's max.request.size must not be larger",
+        limit=limit,
+    )
 
 
 def was_sent(error: StreamlogError) -> bool:

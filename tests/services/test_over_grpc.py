@@ -12,6 +12,8 @@ import pytest
 from google.protobuf.message import Message
 
 from streamlog.api.pb import admin_pb2, batches_pb2, cluster_pb2, common_pb2, records_pb2
+from streamlog.client import Producer
+from streamlog.errors import RequestTooLargeError
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.services.raw import leader_of, refusal, stream_call, unary
 from tests.storage.batches import batch
@@ -181,3 +183,11 @@ def test_replicas_are_found_to_be_identical(channel: grpc.Channel) -> None:
     answered = unary(channel, "Admin/DigestReplicas", request, admin_pb2.DigestReplicasResponse)
     assert answered.identical, answered
     assert len(answered.replicas) == 3
+
+
+def test_a_producer_whose_requests_a_node_does_not_accept_learns_the_limit(cluster: InProcessCluster) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "max.request.size": 8 << 20, "buffer.memory": 32 << 20}
+    with Producer(settings) as producer:
+        sent = producer.send("t", bytes(5 << 20), partition=0)
+        with pytest.raises(RequestTooLargeError, match=r"the node accepts 4,194,304 \(socket.request.max.bytes\)"):
+            sent.result(60)
