@@ -92,7 +92,7 @@ class TokenLogin:
         if self._clock.monotonic() < self._valid_until_s:
             return self._pairs
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = asyncio.ensure_future(self._run())  # sim: it catches what fails, and ends with `close`
         deadline_s = self._clock.monotonic() + WAIT_S
         while self._clock.monotonic() >= self._valid_until_s:
             try:
@@ -113,7 +113,7 @@ class TokenLogin:
             try:
                 found = await self._workers.run(self._retrieve)
             except Exception as error:  # noqa: BLE001  of the user's function too; repeated, and reported by the calls
-                self._reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
+                self._reason = _reason(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(longest_s, 2 * pause_s)
                 continue
@@ -123,9 +123,22 @@ class TokenLogin:
             self._valid_until_s = self._clock.monotonic() + found.lifetime_s
             self._arrived.set()
             self._arrived = asyncio.Event()
-            if is_renewal and self.renew_streams is not None:
-                await self.renew_streams()
+            if is_renewal:
+                await self._renew_streams()
             await asyncio.sleep(max(PAUSE_S[0], self._times.wait_s(found.lifetime_s, self._random.random())))
+
+    async def _renew_streams(self) -> None:
+        """A stream that is not renewed ends with its token, and its caller opens another one with the new token."""
+        if self.renew_streams is None:
+            return
+        try:
+            await self.renew_streams()
+        except Exception as error:  # noqa: BLE001  the next token must be fetched all the same
+            self._reason = _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
 
 def retriever_of(config: Config, clock: Clock) -> Retriever:

@@ -243,3 +243,22 @@ async def test_a_failure_is_repeated() -> None:
     login = login_of(Tokens(RuntimeError("of the user's function"), Retrieved("one", 3_600)))
     assert await login.metadata() == (("authorization", "Bearer one"),)
     await login.close()
+
+
+async def test_streams_that_cannot_be_renewed_do_not_end_the_renewal_of_tokens() -> None:
+    tokens = Tokens(Retrieved("one", 0.2), Retrieved("two", 0.2), Retrieved("three", 3_600))
+    login = login_of(tokens)
+    renewals, again = 0, asyncio.Event()
+
+    async def renew() -> None:
+        nonlocal renewals
+        renewals += 1
+        if renewals == 2:
+            again.set()
+        raise RuntimeError("the network is gone")
+
+    login.renew_streams = renew
+    await login.metadata()
+    await asyncio.wait_for(again.wait(), WAIT_S)
+    assert await login.metadata() == (("authorization", "Bearer three"),)
+    await login.close()
