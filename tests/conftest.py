@@ -15,6 +15,11 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# streamlogctl, in this process or started by it, never sees the developer's own profiles. Below a file there can be
+# none: a test of them names a file of its own.
+os.environ["STREAMLOG_PROFILES"] = os.path.join(__file__, "profiles.toml")
+os.environ.pop("STREAMLOG_PROFILE", None)
+
 # No deadlines: they would measure the load of the machine. Hangs are detected by pytest's --timeout.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, max_examples=1000, print_blob=True)

@@ -3,7 +3,8 @@
 `common` is what they share; `records` has produce and consume.
 
 topic, group, partition, records, transaction, cluster, config, broker_logger, security, dump, top, perf, local,
-console, pipeline and completion are the commands' own names (`security` has `acl` and `user`, too).
+console, pipeline and completion are the commands' own names (`security` has `acl` and `user`, too, and `cluster` has
+`debug` and `profile`).
 
 Exit codes, the same for every command: 0 done, 1 failed or something is damaged, 2 wrong usage; `cluster health`: 3
 unhealthy. Results go to standard output, everything else (errors, progress) to standard error. An error is one

@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "config": _Command("streamlog.cli.config", "Show and change configs of topics and nodes."),
     "broker-logger": _Command("streamlog.cli.broker_logger", "Show and change what a node logs, while it runs."),
     "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and unregister nodes."),
+    "profile": _Command("streamlog.cli.cluster.profile", "Named clusters, to connect to by name."),
     "debug": _Command("streamlog.cli.cluster.debug", "Collect what is needed to find the cause of a problem."),
     "perf": _Command("streamlog.cli.perf.commands", "Measure how fast the cluster writes and reads."),
     "verifiable": _Command("streamlog.cli.perf.verifiable", "Clients that print each event as JSON, for tests."),
@@ -47,7 +48,13 @@ _COMMANDS: Final = {
 
 
 # Options accepted before the command too, as in other tools.
-_OF_ALL_COMMANDS: Final = ("--bootstrap-server", "--bootstrap-servers", "--broker-list", "--command-config")
+_OF_ALL_COMMANDS: Final = (
+    "--bootstrap-server",
+    "--bootstrap-servers",
+    "--broker-list",
+    "--profile",
+    "--command-config",
+)
 
 
 class LazyGroup(click.Group):

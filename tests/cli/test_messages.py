@@ -27,6 +27,7 @@ _AFTER = re.compile(r": (streamlogctl [^'`\n]+?)(?:[.,;)](?=\s|$)|$)")
 _OUT_OF_STYLE = re.compile(
     r"!(?:\s|$)|(?<!\.)\.\.(?:\s|$)|\b(?:please|sorry|oops|illegal|exception|traceback)\b|\bis not not\b", re.IGNORECASE
 )
+_OF_ALL_COMMANDS = ("--bootstrap-server", "--bootstrap-servers", "--profile", "--command-config")
 _PIPE = re.compile(r"\s(?:\||>|&&|;|#)\s?")
 
 
@@ -50,7 +51,7 @@ def check(text: str) -> None:
         word = words.pop(0)
         if word.startswith("-") and len(word) > 1 and not word[1:].isdecimal():
             name, _, value = word.partition("=")
-            if command is main and name in ("--bootstrap-server", "--bootstrap-servers", "--command-config"):
+            if command is main and name in _OF_ALL_COMMANDS:
                 words = words[1:] if not value else words
                 continue
             if isinstance(command, click.Group) and name.removeprefix("--") in command.commands:

@@ -145,6 +145,7 @@ ALLOWED = {
     "console": {"access", "model", "errors", "config", "client", "monitor", "printable", "regular_file"},
     "cli": {
         "config_providers",
+        "regular_file",
         "access",
         "tls",
         "printable",

@@ -1,1 +1,3 @@
-"""`streamlogctl cluster`: `commands`, `health`. `debug`: the command of that name, which collects a bundle."""
+"""`streamlogctl cluster`: `commands`, `health`. `debug`, `profile`: the commands of those names, which collect a bundle
+and edit the file of named clusters.
+"""

@@ -1,6 +1,7 @@
 """What the commands share: names in arguments, the target cluster, sessions, output, errors, progress.
 
 target, session     which cluster; the connection of one run
+profiles            the file of named clusters
 nouns               groups of verbs, names as arguments or flags
 output, progress    tables, JSON, text; what a long command shows meanwhile
 failures            one sentence for each error

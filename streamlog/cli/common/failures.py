@@ -21,8 +21,8 @@ INTERRUPTED: Final = 130
 
 # What to do, for errors whose message does not say it.
 _REMEDIES: Final[dict[type[StreamlogError], str]] = {
-    errors.BrokerNotAvailableError: "give the address of a running node with --bootstrap-server, or start a local "
-    "cluster with 'streamlogctl local start --dir DIR'",
+    errors.BrokerNotAvailableError: "give the address of a running node with --bootstrap-server, or a --profile, or "
+    "start a local cluster with 'streamlogctl local start --dir DIR'",
     errors.SslAuthenticationError: "set security.protocol and ssl.* in the file of --command-config",
     errors.NetworkError: "check that the node is running, and try again",
     errors.RequestTimedOutError: "check whether the command was executed, or wait longer with --request-timeout-ms",

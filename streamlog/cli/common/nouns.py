@@ -6,9 +6,11 @@ several names where it makes sense.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Callable, Container, Sequence
+from contextlib import redirect_stderr
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -52,12 +54,20 @@ def _topics(context: click.Context, _parameter: click.Parameter, incomplete: str
     """For shell completion: the topics of the cluster; none where no node answers in time."""
     # Imported here: it is needed for completion only.
     from streamlog.cli.common.session import with_admin
-    from streamlog.cli.common.target import ENVIRONMENT, Target, addresses
+    from streamlog.cli.common.target import ENVIRONMENT, addresses, chosen_target
 
-    servers = context.params.get("servers") or addresses(os.environ.get(ENVIRONMENT, ""))
-    target = Target(servers=servers, request_timeout_ms=_COMPLETION_TIMEOUT_MS)
+    given = context.params
+    servers = given.get("servers") or addresses(os.environ.get(ENVIRONMENT, ""))
     try:
-        found = with_admin(target, lambda admin: admin.list_topics())
+        target = chosen_target(
+            context,
+            servers,
+            given.get("profile"),
+            given.get("command_config"),
+            request_timeout_ms=_COMPLETION_TIMEOUT_MS,
+        )
+        with redirect_stderr(io.StringIO()):  # warnings about settings would be written into the user's line
+            found = with_admin(target, lambda admin: admin.list_topics())
     except click.ClickException:
         return []
     return [one.name for one in found if one.name.startswith(incomplete)]
