@@ -92,6 +92,9 @@ class Processes:
         """SIGTERM, in good order."""
         assert not self._local.stop([self._node(node_id)], WITHIN_S), f"node {node_id} does not stop"
 
+    def is_running(self, node_id: int) -> bool:
+        return self._node(node_id).process is not None
+
     def pause(self, node_id: int) -> None:
         self._signal(node_id, signal.SIGSTOP)
 

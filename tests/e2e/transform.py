@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from streamlog.client import EARLIEST, AsyncConsumer, AsyncProducer
 from streamlog.model import PartitionId, TopicPartition
 from tests.e2e.processes import WITHIN_S, Processes
 
+PROGRAM: Final = Path(__file__).with_name("transform_program.py")
 SOURCE: Final = "input"
 TARGET: Final = "output"
 SOURCE_PARTITIONS: Final = 2
@@ -77,10 +80,12 @@ class Transformation:
         await asyncio.gather(*others)
         await asyncio.wait([reading])
 
-    async def start(self) -> Processor:
+    async def start(self, code: Path | None = None) -> Processor:
+        """`code`: a directory with another release's streamlog, which is the processor's client."""
         arguments = [self._processes.bootstrap_servers, self.name, SOURCE, TARGET, str(TARGET_PARTITIONS)]
+        environment = None if code is None else {**os.environ, "PYTHONPATH": str(code)}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.e2e.transform_program", *arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+            sys.executable, str(PROGRAM), *arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment
         )
         processor = Processor(process, self._news.set)
         self.processors.append(processor)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,16 +20,9 @@ from click.testing import CliRunner
 from streamlog.cli.main import main
 from streamlog.client import AsyncProducer
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.operations.runbook import commands
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations" / "README.md"
 WAIT_S = 300.0  # for a busy machine; it takes a second
-
-
-def commands(section: str) -> list[list[str]]:
-    """Of the section with this heading: the words of each line of code."""
-    text = PAGE.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
-    lines = re.findall(r"^    (streamlogctl .+)$", text, re.MULTILINE)
-    return [shlex.split(line)[1:] for line in lines]
 
 
 class Operator:
