@@ -19,6 +19,8 @@ T = TypeVar("T")
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 TOPICS_AT_ONCE: Final = 500
 """Topics whose configs are read in one request."""
+SLOW_S: Final = 30.0
+"""How long a sampler may keep the parts that change seldom. A transaction counts as hanging after minutes."""
 
 
 class ClusterState(Struct, frozen=True, kw_only=True):
@@ -30,30 +32,63 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     log_dirs: Sequence[NodeLogDirs] = ()
     log_dirs_at_s: float | None = None  # monotonic time at which they, and the offsets in them, were read; None: not
     hanging: Sequence[OpenTransaction] = ()
+    slow_at_s: float | None = None  # monotonic time at which `min_insync_replicas` and `hanging` were read; None: not
     missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # parts that could not be read -> the error
 
 
-async def read_cluster_state(admin: AsyncAdmin) -> ClusterState:
-    """Never raises a StreamlogError: a cluster that does not answer is a state as well."""
+async def read_cluster_state(admin: AsyncAdmin, earlier: ClusterState | None = None) -> ClusterState:
+    """Never raises a StreamlogError: a cluster that does not answer is a state as well. From `earlier`, if it is given
+    and has the same topics, the parts that change seldom are taken for `SLOW_S`: a third of the calls.
+    """
     missing: dict[str, StreamlogError] = {}
     cluster = await _part("the cluster's description", admin.describe_cluster(), missing)
     if cluster is None:
         return ClusterState(cluster=None, missing=missing)
-    topics, log_dirs, hanging = await asyncio.gather(
+    topics, log_dirs = await asyncio.gather(
         _part("topics", _all_topics(admin), missing),
         _part("log directories", _timed(admin.describe_log_dirs()), missing),
-        _part("open transactions", admin.find_hanging_transactions(), missing),
     )
-    minima = await _part("configs of topics", min_insync_replicas(admin, topics or ()), missing)
+    slow = _kept(earlier, topics or ())
+    if slow is None:
+        slow = await _read_slow(admin, topics or (), missing)
     return ClusterState(
         cluster=cluster,
         topics=topics or (),
-        min_insync_replicas=minima or {},
+        min_insync_replicas=slow.min_insync_replicas,
         log_dirs=() if log_dirs is None else log_dirs[0],
         log_dirs_at_s=None if log_dirs is None else log_dirs[1],
-        hanging=() if hanging is None else hanging.transactions,
+        hanging=slow.hanging,
+        slow_at_s=slow.at_s,
         missing=missing,
     )
+
+
+class _Slow(Struct, frozen=True):
+    """The parts that change seldom. `at_s` None: they could not all be read."""
+
+    min_insync_replicas: Mapping[str, int]
+    hanging: Sequence[OpenTransaction]
+    at_s: float | None
+
+
+def _kept(earlier: ClusterState | None, topics: Sequence[TopicDescription]) -> _Slow | None:
+    if earlier is None or earlier.slow_at_s is None or time.monotonic() - earlier.slow_at_s >= SLOW_S:
+        return None
+    if [one.name for one in topics] != [one.name for one in earlier.topics]:
+        return None
+    return _Slow(earlier.min_insync_replicas, earlier.hanging, earlier.slow_at_s)
+
+
+async def _read_slow(
+    admin: AsyncAdmin, topics: Sequence[TopicDescription], missing: dict[str, StreamlogError]
+) -> _Slow:
+    began_s = time.monotonic()
+    hanging, minima = await asyncio.gather(
+        _part("open transactions", admin.find_hanging_transactions(), missing),
+        _part("configs of topics", min_insync_replicas(admin, topics), missing),
+    )
+    complete = hanging is not None and minima is not None
+    return _Slow(minima or {}, () if hanging is None else hanging.transactions, began_s if complete else None)
 
 
 async def _part(what: str, question: Awaitable[T], missing: dict[str, StreamlogError]) -> T | None:

@@ -1,4 +1,6 @@
-"""The state is read in several calls, and offsets have the time of their own: rates are over that."""
+"""The state is read in several calls, and offsets have the time of their own: rates are over that. A sampler keeps
+what changes seldom.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ from typing import Any, cast
 import pytest
 
 from streamlog.client.admin.transaction_values import OpenTransactions
+from streamlog.client.admin.values import ConfigDescription, ConfigResource, TopicDescription
 from streamlog.console.collection.sample import sample
 from streamlog.errors import BrokerNotAvailableError
 from streamlog.monitor import cluster_state
+from streamlog.monitor.cluster_state import SLOW_S, read_cluster_state
 from tests.support.health_samples import cluster
 
 
@@ -70,3 +74,80 @@ def test_rates_are_over_the_times_at_which_offsets_were_read(monkeypatch: pytest
 def test_a_sample_without_offsets_has_the_time_of_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sampled(WithoutLogDirs, monkeypatch)
     assert (found.monotonic_s, found.ends) == (100, {})
+
+
+def topic(name: str) -> TopicDescription:
+    return TopicDescription(
+        name=name,
+        topic_id=b"",  # type: ignore[arg-type]
+        partition_count=0,
+        replication_factor=3,
+        configs={},
+        partitions=(),
+        internal=False,
+        error=None,
+    )
+
+
+class CountingCluster:
+    """An admin client that counts the calls about what changes seldom."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.topics = [topic("a")]
+        self.calls = 0
+        self.fails = False
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def describe_cluster(self) -> Any:
+        return cluster()
+
+    async def describe_log_dirs(self) -> Any:
+        return ()
+
+    async def list_topics(self, *, include_internal: bool) -> Any:
+        return self.topics
+
+    async def describe_topics(self, names: list[str]) -> Any:
+        return self.topics
+
+    async def describe_configs(self, resources: list[ConfigResource], names: list[str]) -> Any:
+        self.calls += 1
+        return [ConfigDescription(resource=one, entries=(), error=None) for one in resources]
+
+    async def find_hanging_transactions(self) -> Any:
+        self.calls += 1
+        if self.fails:
+            raise BrokerNotAvailableError("no coordinator")
+        return OpenTransactions(transactions=(), errors={})
+
+
+def test_what_changes_seldom_is_read_each_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = CountingCluster()
+    monkeypatch.setattr(cluster_state, "time", admin)
+
+    async def story() -> None:
+        state = None
+
+        async def calls(later_s: float) -> int:
+            nonlocal state
+            admin.now_s += later_s
+            before = admin.calls
+            state = await read_cluster_state(cast(Any, admin), state)
+            return admin.calls - before
+
+        assert await calls(0) == 2
+        assert await calls(SLOW_S / 2) == 0
+        assert await calls(SLOW_S / 2) == 2
+        admin.topics = [topic("a"), topic("b")]
+        assert await calls(1) == 2  # of the new topic nothing is known
+        assert await calls(1) == 0
+        admin.fails = True
+        assert await calls(SLOW_S) == 2
+        assert state is not None
+        assert list(state.missing) == ["open transactions"]
+        assert await calls(1) == 2  # what could not be read is not kept
+
+    asyncio.run(story())

@@ -114,7 +114,7 @@ async def _frames(admin: AsyncAdmin, interval_s: float) -> AsyncIterator[Frame]:
     before: Sample | None = None
     while True:
         due_s = time.monotonic() + interval_s
-        now = await sample(admin, time.time(), time.monotonic())
+        now = await sample(admin, time.time(), time.monotonic(), before)
         yield frame_of(before, now)
         before = now
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))

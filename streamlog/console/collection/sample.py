@@ -51,9 +51,11 @@ class Sample(Struct, frozen=True, kw_only=True):
         }
 
 
-async def sample(admin: AsyncAdmin, at_s: float, monotonic_s: float) -> Sample:
-    """Never raises a StreamlogError: parts that could not be read are missing, and `state.missing` has the errors."""
-    state = await read_cluster_state(admin)
+async def sample(admin: AsyncAdmin, at_s: float, monotonic_s: float, earlier: Sample | None = None) -> Sample:
+    """Never raises a StreamlogError: parts that could not be read are missing, and `state.missing` has the errors.
+    `earlier`: one whose parts that change seldom may be kept (`read_cluster_state`).
+    """
+    state = await read_cluster_state(admin, None if earlier is None else earlier.state)
     if state.cluster is None:
         return Sample(at_s=at_s, monotonic_s=monotonic_s, state=state)
     try:

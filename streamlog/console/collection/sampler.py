@@ -84,12 +84,15 @@ class ClusterSampler:
     async def run(self) -> None:
         while True:
             began_s = time.monotonic()
-            await self.refresh()
+            await self._sample(self.latest)
             await asyncio.sleep(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))
 
     async def refresh(self) -> None:
-        """Samples now; also called after a user's change."""
-        now = await sample(self._admin, time.time(), time.monotonic())
+        """Samples everything now, after a user's change."""
+        await self._sample(None)
+
+    async def _sample(self, earlier: Sample | None) -> None:
+        now = await sample(self._admin, time.time(), time.monotonic(), earlier)
         self._samples.append(now)
         if now.state.cluster is not None and (self._learning is None or self._learning.done()):
             self._learning = asyncio.create_task(self.versions.learn(now.state.cluster.nodes))

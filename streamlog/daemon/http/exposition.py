@@ -14,6 +14,12 @@ from streamlog.metrics import Family, Histogram, MetricKind
 _SUFFIXES = {MetricKind.COUNTER: "_total", MetricKind.INFO: "_info"}
 
 
+_PROCESS = CollectorRegistry()
+"""Metrics of the process. Made once: its collector reads the time of the machine's start from a page of many lines."""
+ProcessCollector(registry=_PROCESS)
+GCCollector(registry=_PROCESS)
+
+
 class _Given(Collector):
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics
@@ -27,9 +33,7 @@ def render(families: Iterable[Family], accept: str) -> tuple[bytes, str]:
     files, garbage collections) are added.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Given([_metric(family) for family in families]))
-    ProcessCollector(registry=registry)
-    GCCollector(registry=registry)
+    registry.register(_Given([*map(_metric, families), *_PROCESS.collect()]))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 

@@ -34,7 +34,7 @@ from streamlog.services.admin.record_deletion import RecordDeletions
 from streamlog.services.admin.transactions import TransactionQueries
 from streamlog.services.admin.voters import VoterCommands
 from streamlog.services.common.collaborators import ControllerAccess
-from streamlog.services.common.forwarding import timeout_of
+from streamlog.services.common.forwarding import is_forwarded, timeout_of
 
 
 class ControllerCalls:
@@ -137,6 +137,17 @@ class AdminService(Struct, frozen=True, kw_only=True):
 
         return caught_up
 
+    def _fresh_first(self, read: UnaryMethod[Request, Response]) -> UnaryMethod[Request, Response]:
+        """The same for a method whose forwarded calls read only what this node has, such as its disks: the metadata
+        decides which nodes are called, and nothing of what they answer.
+        """
+        fresh = self._fresh(read)
+
+        async def caught_up(request: Request, call: Call) -> Response:
+            return await (read if is_forwarded(call) else fresh)(request, call)
+
+        return caught_up
+
     def methods(self) -> list[Method]:
         commands, reads, nodes, groups = self.commands, self.reads, self.nodes, self.groups
         transactions, access, fresh = self.transactions, self.access, self._fresh
@@ -215,7 +226,10 @@ class AdminService(Struct, frozen=True, kw_only=True):
                 transactions.find_hanging,
             ),
             unary(
-                "DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, fresh(nodes.describe_log_dirs)
+                "DescribeLogDirs",
+                pb.DescribeLogDirsRequest,
+                pb.DescribeLogDirsResponse,
+                self._fresh_first(nodes.describe_log_dirs),
             ),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, fresh(nodes.digest_replicas)),
             unary(
