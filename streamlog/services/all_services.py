@@ -123,7 +123,7 @@ def all_services(parts: NodeParts) -> list[Service]:
         authorizes=parts.authorizer.enabled,
     )
 
-    groups = GroupsService(parts.groups, parts.view, parts.link, parts.internal_topics)
+    groups = GroupsService(parts.node_id, parts.groups, parts.view, parts.link, parts.internal_topics, peers)
     transactions = TransactionsService(
         parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.link, parts.internal_topics, peers
     )

@@ -17,12 +17,20 @@ from streamlog.model import BrokerId
 from streamlog.ports import Channel, Network, RpcError
 
 MARK: Final[Mapping[str, str]] = {FORWARDED: "1"}
+TO_COORDINATOR: Final = "streamlog-to-coordinator"
+"""Key in the metadata of a call whose caller reaches this node alone (over HTTP): a call for a coordinator is forwarded
+to it, where a client by gRPC gets NOT_COORDINATOR.
+"""
 TIMEOUT_S: Final = 30.0
 """Of a call without a deadline. Kafka's request.timeout.ms."""
 
 
 def is_forwarded(call: Call) -> bool:
     return FORWARDED in call.info.metadata
+
+
+def wants_coordinator(call: Call) -> bool:
+    return TO_COORDINATOR in call.info.metadata
 
 
 def timeout_of(call: Call) -> float:
