@@ -30,6 +30,7 @@ RESTRICTED = {
         "api/service.py",
         "client/schemas/protobuf.py",  # a user's messages
         "console/decoding",  # messages of a user's schema
+        "daemon/http/api",
     },
     "grpc_health": {"api/health.py"},
     "grpc_reflection": {"api/reflection.py"},

@@ -150,6 +150,28 @@ class DocumentUrlKind(ValueKind[str], frozen=True):
         return text
 
 
+class OriginKind(ValueKind[str], frozen=True):
+    """Of web pages, as browsers write it in `Origin`; `*`: any."""
+
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "https://host, https://host:port, *"
+
+    def parse(self, text: str) -> str:
+        text = text.strip().lower()
+        if text == "*":
+            return text
+        scheme, separator, host = text.partition("://")
+        if not separator or scheme not in ("http", "https"):
+            raise ValueError(f"must be one of {self.limit}, or the same with http")
+        parse_address(host if urlsplit(text).port is not None else f"{host}:0", port_min=0)
+        return text
+
+
 class ListenerKind(ValueKind[ListenerAddress], frozen=True):
     """`advertised`: clients connect to it, so it needs a host and a port."""
 

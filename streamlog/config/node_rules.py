@@ -20,6 +20,7 @@ from streamlog.config.rule import (
     is_now,
 )
 from streamlog.config.settings import group_settings as groups
+from streamlog.config.settings import http_settings as http
 from streamlog.config.settings import node_settings as node
 from streamlog.config.settings import security_settings as security
 from streamlog.config.settings import topic_defaults as defaults
@@ -118,6 +119,43 @@ def _authorizer_needs_tls(config: Config) -> str | None:
     )
 
 
+def _http_callers_are_known(config: Config) -> str | None:
+    """By a password or token: they have no certificate."""
+    (listener,) = config[node.LISTENERS]
+    if not config[http.HTTP_API_ENABLE] or listener.protocol is Protocol.PLAINTEXT:
+        return None
+    if config[security.AUTHORIZER_CLASS_NAME] == "none":
+        return (
+            "callers over HTTP have no certificate, and passwords and tokens are looked at by an authorizer only: set "
+            f"{security.AUTHORIZER_CLASS_NAME.name}=StandardAuthorizer"
+        )
+    return None
+
+
+def _http_is_private(config: Config) -> str | None:
+    reachable = [str(address) for address in config[node.HTTP_LISTENERS] if not address.loopback]
+    if not config[http.HTTP_API_ENABLE] or not reachable:
+        return None
+    where = f"other machines can reach {reachable[0]} ({node.HTTP_LISTENERS.name})"
+    if config[security.AUTHORIZER_CLASS_NAME] != "none":
+        return (
+            f"{where}, and passwords and tokens would be sent to it without encryption: use 127.0.0.1, behind a proxy "
+            "of this machine that ends TLS"
+        )
+    if config[node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS]:
+        return None
+    return (
+        f"{where}, without encryption or authentication: use 127.0.0.1, or set "
+        f"{node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS.name}=true"
+    )
+
+
+def _http_has_an_address(config: Config) -> str | None:
+    if config[http.HTTP_API_ENABLE] and not config[node.HTTP_LISTENERS]:
+        return f"needs an address in {node.HTTP_LISTENERS.name}"
+    return None
+
+
 def _mapping_rules(config: Config) -> str | None:
     try:
         parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
@@ -148,6 +186,9 @@ NODE_RULES: Final = (
     Rule(node.LISTENERS, _node_has_key),
     Rule(node.LISTENERS, _node_trusts),
     Rule(node.ADVERTISED_LISTENERS, _advertised_protocol),
+    Rule(http.HTTP_API_ENABLE, _http_has_an_address),
+    Rule(http.HTTP_API_ENABLE, _http_callers_are_known),
+    Rule(http.HTTP_API_ENABLE, _http_is_private),
     Rule(security.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL, _tokens_are_checked),
     Rule(security.AUTHORIZER_CLASS_NAME, _authorizer_needs_tls),
     Rule(security.SSL_PRINCIPAL_MAPPING_RULES, _mapping_rules),

@@ -9,11 +9,12 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamlog.config import Loaded
 from streamlog.config.addresses import Address
 from streamlog.config.settings import node_settings as settings
+from streamlog.config.settings.http_settings import HTTP_API_ENABLE
 from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, write_pid
 from streamlog.daemon.file_limit import connections_max, file_limit_warning
 from streamlog.daemon.http.loop_delay import LoopDelay
@@ -33,6 +34,9 @@ from streamlog.ports.malloc import HeapTrimmer
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 from streamlog.url_documents import UrlDocuments
+
+if TYPE_CHECKING:  # imported where it is enabled
+    from streamlog.daemon.http.api.front import ApiSettings
 
 INTERRUPTED: Final = 130
 IDLE_S: Final = 10.0
@@ -120,7 +124,7 @@ async def _http(
     async def collect() -> list[Family]:
         return [*await node.metrics.collect(per_partition=per_partition), *delay.families(), *of_process()]
 
-    listener = HttpListener(node, collect, sockets)
+    listener = HttpListener(node, collect, sockets, _http_api(config, lines))
     measuring = asyncio.create_task(delay.run())
     listener.start()
     try:
@@ -128,6 +132,15 @@ async def _http(
     finally:
         measuring.cancel()
         await listener.stop()
+
+
+def _http_api(config: Loaded, lines: LogLines) -> ApiSettings | None:
+    if not config.config[HTTP_API_ENABLE]:
+        return None
+    from streamlog.daemon.http.api.front import ApiSettings
+
+    lines.write("INFO", "serves the API of clients over HTTP too (http.api.enable)")
+    return ApiSettings.of(config.config)
 
 
 def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:

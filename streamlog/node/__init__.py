@@ -6,6 +6,7 @@
     registration       registration with the controller, heartbeats, controlled shutdown
     data_plane         replicas, streams between nodes, services of clients
     method_router      the listener's methods, with handlers that are connected later
+    in_process_calls   calls of these methods by another front of the process
     served_methods     the names of all methods that a node serves
     quorum_clock       the wall clock, compared with the quorum's
     suspicions         reports broken streams to the controller

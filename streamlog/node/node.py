@@ -46,6 +46,7 @@ from streamlog.node.authorization import made_authorizer, made_gate
 from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
 from streamlog.node.data_plane import DataPlane, directory_ids
 from streamlog.node.failed_calls import FailedCalls, is_invariant
+from streamlog.node.in_process_calls import InProcessCalls
 from streamlog.node.method_router import MethodRouter
 from streamlog.node.metrics import NodeMetrics
 from streamlog.node.quorum_clock import QuorumClock
@@ -99,6 +100,7 @@ class Node:
             None if ports.tracing is None else RequestSpans(ports.tracing),
             audit,
         )
+        self._in_process_calls: InProcessCalls | None = None
         self._address: Address | None = None
         self._cluster_id = ""
         self._member: QuorumMember | None = None
@@ -142,6 +144,13 @@ class Node:
     def has_lost_vote(self) -> bool:
         """The node is configured as a voter, but its metadata directory is not the one that has the vote."""
         return self._member is not None and self._node_id in self._member.without_vote()
+
+    @property
+    def in_process_calls(self) -> InProcessCalls:
+        """Of its methods for clients, for another front than gRPC; made when it is first used."""
+        if self._in_process_calls is None:
+            self._in_process_calls = InProcessCalls(self._router, self.call_failed)
+        return self._in_process_calls
 
     async def wait_until_ready(self) -> None:
         """Until the node serves. A failed start does not end this wait: watch `run` beside it."""
@@ -209,6 +218,7 @@ class Node:
             cleanup.push_async_callback(self._close_logs, directories)
             server = await self._listen()
             cleanup.push_async_callback(server.close, grace_s=CLOSE_GRACE_S)
+            cleanup.push_async_callback(self._end_in_process_calls)
             voters = await self._join(directories)
             self._member = member = self._make_member(voters)
             link = self._make_link(member)
@@ -247,6 +257,10 @@ class Node:
         self._address = advertised_address(self._config, server.address)
         self._ports.probe("listening", node=self._node_id, address=server.address, advertised=str(self._address))
         return server
+
+    async def _end_in_process_calls(self) -> None:
+        if self._in_process_calls is not None:
+            await self._in_process_calls.close(CLOSE_GRACE_S)
 
     async def _join(self, directories: LogDirectories) -> VoterSet:
         """Learn the cluster's id and its voters."""

@@ -94,6 +94,28 @@ class TestListeners:
             },
             "needs sasl.oauthbearer.expected.issuer and sasl.oauthbearer.expected.audience, so that tokens for other",
         ),
+        ({"http.api.enable": "true", "http.listeners": ""}, "needs an address in http.listeners"),
+        (
+            {**TLS, "listeners": "SSL://127.0.0.1:1", "http.api.enable": "true"},
+            "callers over HTTP have no certificate",
+        ),
+        (
+            {"http.api.enable": "true", "http.listeners": "127.0.0.1:1,0.0.0.0:2"},
+            "other machines can reach 0.0.0.0:2 (http.listeners), without encryption or authentication",
+        ),
+        (
+            {
+                **TLS,
+                "listeners": "SSL://127.0.0.1:1",
+                "authorizer.class.name": "StandardAuthorizer",
+                "allow.plaintext.public.listeners": "true",
+                "http.api.enable": "true",
+                "http.listeners": "node-1:2",
+            },
+            "other machines can reach node-1:2 (http.listeners), and passwords and tokens would be sent to it without",
+        ),
+        ({"http.api.allowed.origins": "app.example"}, "must be one of https://host"),
+        ({"http.api.allowed.origins": "https://app.example/path"}, "is not a valid host name"),
         ({"message.max.bytes": 4 << 20}, "must be at most 4190208, to fit socket.request.max.bytes=4194304"),
         (
             {"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1},
@@ -107,6 +129,20 @@ class TestListeners:
 )
 def test_a_node_refuses(values: dict[str, object], said: str) -> None:
     assert said in complaint(of_node, values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"http.listeners": "127.0.0.1:1,[::1]:2,localhost:3"},
+        {"http.listeners": ":1", "allow.plaintext.public.listeners": "true"},
+        {**TLS, "listeners": "SSL://127.0.0.1:1", "authorizer.class.name": "StandardAuthorizer"},
+        {"http.api.allowed.origins": "https://App.example,http://localhost:3000,*"},
+    ],
+)
+def test_the_api_over_http_may_be_enabled(values: dict[str, object]) -> None:
+    assert of_node({**values, "http.api.enable": "true"}).warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import http.client
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -60,8 +62,9 @@ BROKEN: Final = (Status.UNAVAILABLE, Status.INTERNAL)
 """gRPC's client loses the status of a stream that is refused while it sends, and makes one of these of it."""
 LEFT_OUT: Final = ("page_token", "pattern", "validate_only", "host", "end_offset", "transactional_id")
 """The transactional id: for messages that may have one, so that the partitions are looked at."""
+BY_HTTP: Final = " over HTTP"
 REFUSED_BY_TLS: Final = ("no certificate", "foreign authority", "expired certificate")
-UNKNOWN: Final = ("wrong password", "deleted user", "expired token", "token for others", "token of others")
+UNKNOWN: Final = ("no login", "wrong password", "deleted user", "expired token", "token for others", "token of others")
 MAY: Final = ("right user", "right token", "another node")
 TOKENS: Final = TokenIssuer()
 
@@ -143,6 +146,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         ("expected.audience", AUDIENCE),
     ):
         command += ["--override", f"sasl.oauthbearer.{name}={value}"]
+    command += ["--override", "http.api.enable=true"]
     command += ["--override", "broker.session.timeout.ms=60000"]  # a busy machine ends no access lease
     started = CliRunner().invoke(main, command)
     assert started.exit_code == 0, started.output
@@ -183,13 +187,58 @@ class Caller:
             return error.code(), b""
 
 
+class HttpCaller:
+    """Over HTTP, where no caller has a certificate."""
+
+    def __init__(self, url: str, authorization: str | None = None) -> None:
+        self._address = url.removeprefix("http://")
+        self._headers = {"content-type": "application/proto"}
+        if authorization is not None:
+            self._headers["authorization"] = authorization
+
+    async def call(self, method: MethodDescriptor, request: bytes) -> tuple[grpc.StatusCode, bytes]:
+        return await asyncio.to_thread(self._call, method, request)
+
+    def _call(self, method: MethodDescriptor, request: bytes) -> tuple[grpc.StatusCode, bytes]:
+        connection = http.client.HTTPConnection(self._address, timeout=WAIT_S)
+        try:
+            path = f"/{method.containing_service.full_name}/{method.name}"
+            connection.request("POST", path, request, self._headers)
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status == 200:
+            return Status.OK, body
+        return getattr(Status, json.loads(body)["code"].upper()), b""
+
+
+def http_callers(cluster: LocalCluster, right: str, without: str) -> dict[str, HttpCaller]:
+    """`right`, `without`: passwords of these users."""
+
+    def basic(login: str) -> str:
+        return "Basic " + base64.b64encode(login.encode()).decode()
+
+    (node,) = cluster.nodes
+    headers = {
+        "right user": basic(f"right:{right}"),
+        "right token": f"Bearer {TOKENS.token('right')}",
+        "user without right": basic(f"without:{without}"),
+        "token without right": f"Bearer {TOKENS.token('without')}",
+        "expired token": f"Bearer {TOKENS.token('right', lifetime_s=-60)}",
+        "wrong password": basic("right:wrong password"),
+        "no login": None,
+    }
+    return {f"{who}{BY_HTTP}": HttpCaller(node.http, header) for who, header in headers.items()}
+
+
 def credentials(cluster: LocalCluster, name: str | None, roots: bytes | None = None) -> grpc.ChannelCredentials:
     certs = cluster.directory / "certs"
     key = None if name is None else (certs / f"{name}.pem").read_bytes()
     return grpc.ssl_channel_credentials(roots or (certs / CA_CERTIFICATE).read_bytes(), key, key)
 
 
-async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> dict[str, Caller]:
+async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> dict[str, Caller | HttpCaller]:
     address = cluster.nodes[0].address
     authority = Authority.load(cluster.directory / "certs")
     authority.add_client("apps")
@@ -207,7 +256,8 @@ async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> d
         for kind in AclResourceType
     )
     apps = credentials(cluster, "apps")
-    found = {
+    found: dict[str, Caller | HttpCaller] = {
+        **http_callers(cluster, right, without),
         "right user": Caller(address, apps, f"right:{right}"),
         "right token": Caller(address, apps, token=TOKENS.token("right")),
         "user without right": Caller(address, apps, f"without:{without}"),
@@ -234,6 +284,10 @@ async def callers(cluster: LocalCluster, admin: AsyncAdmin, foreign: bytes) -> d
 
 
 def expected(who: str, method: MethodDescriptor, status: grpc.StatusCode, response: bytes) -> bool:
+    if who.endswith(BY_HTTP):
+        if is_internal(method) or method.client_streaming or method.server_streaming:
+            return status is Status.UNIMPLEMENTED
+        who = who.removesuffix(BY_HTTP)
     if who in REFUSED_BY_TLS:
         return status is Status.UNAVAILABLE
     if is_internal(method):
@@ -264,14 +318,15 @@ async def _wrong(cluster: LocalCluster, foreign: bytes) -> list[str]:
         for who, caller in everyone.items():
             for method in methods():
                 # One that may gets an empty request, which changes nothing.
-                request = b"" if who in MAY or is_internal(method) else request_of(method)
+                request = b"" if who.removesuffix(BY_HTTP) in MAY or is_internal(method) else request_of(method)
                 for _ in range(ATTEMPTS):
                     status, response = await caller.call(method, request)
                     if who in REFUSED_BY_TLS or status not in BROKEN:
                         break
                 if not expected(who, method, status, response):
                     found.append(f"{who}, {short(method)}: {status.name} {response[:200]!r}")
-            await caller.channel.close()
+            if isinstance(caller, Caller):
+                await caller.channel.close()
         assert await admin.list_users() == ("right", "without"), "nothing was changed"
         assert not [topic for topic in await admin.list_topics() if topic.name == NAME]
     return found

@@ -128,6 +128,7 @@ ALLOWED = {
         "services",
     },
     "daemon": {
+        "api",
         "config_providers",
         "url_documents",
         "tls",

@@ -3,6 +3,7 @@
 node_settings, log_settings, group_settings, security_settings, tls_settings    of a node
 topic_settings, topic_defaults    of a topic; the node settings that are defaults of topics
 client_settings, producer_settings, consumer_settings    of the clients
-node_tracing_settings, token_settings    spans of a node; bearer tokens of a client
+http_settings, node_tracing_settings    the API over HTTP, spans of a node
+token_settings    bearer tokens of a client
 kafka_only, not_yet    of Kafka, which have no effect here, and why
 """

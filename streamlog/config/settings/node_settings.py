@@ -20,6 +20,7 @@ from streamlog.config.addresses import (
 from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Text, count, duration_ms, long, size_bytes
 from streamlog.config.setting import Setting, Table, Update, section
 from streamlog.config.settings.group_settings import GROUPS
+from streamlog.config.settings.http_settings import HTTP_API
 from streamlog.config.settings.log_settings import LOGS
 from streamlog.config.settings.node_tracing_settings import NODE_TRACING
 from streamlog.config.settings.security_settings import SECURITY
@@ -203,4 +204,4 @@ CONNECTIONS_MAX_IDLE_MS: Final = Setting(
     doc="How long a connection without a call stays open.")
 # fmt: on
 
-NODE: Final = Table("node", [section("The node", globals()), LOGS, DEFAULTS, GROUPS, SECURITY, NODE_TRACING])
+NODE: Final = Table("node", [section("The node", globals()), HTTP_API, LOGS, DEFAULTS, GROUPS, SECURITY, NODE_TRACING])

@@ -5,9 +5,10 @@
     GET /readyz    200 while the node serves clients (with a warning if it has lost its vote on the metadata), else 503:
                    send it no requests
     GET /version   release, node id, cluster id
+    /streamlog.v1.SERVICE/METHOD    with http.api.enable: the API of clients (`api`)
 
-Limits: CONNECTIONS_MAX connections at a time (more get 503), IDLE_S for an idle connection, REQUEST_BYTES_MAX for a
-request's headers. Request bodies are not read.
+Limits: CONNECTIONS_MAX connections at a time, and those of the API's calls (more get 503), IDLE_S for an idle
+connection, REQUEST_BYTES_MAX for a request's headers. Bodies are read by the API alone.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.config.addresses import Address
 from streamlog.daemon.http.absent import absent
 from streamlog.daemon.http.exposition import render
+from streamlog.daemon.http.node_loop import NodeLoop
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.release import RELEASE
+
+if TYPE_CHECKING:  # imported where it is enabled
+    from streamlog.daemon.http.api.front import ApiFront, ApiSettings
 
 with absent("watchfiles"):  # uvicorn imports it where it is installed, to reload programs that change: 0.8 MB
     import uvicorn
@@ -50,6 +55,7 @@ LOST_VOTE: Final = (
 )
 
 Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Response = tuple[int, str, bytes]  # status, content type, body
 Collect = Callable[[], Awaitable[list[Family]]]
@@ -64,9 +70,12 @@ def open_socket(address: Address) -> socket.socket:
 class HttpListener:
     """Made on the node's loop; its thread runs from `start` to `stop`."""
 
-    def __init__(self, node: Node, collect: Collect, sockets: Sequence[socket.socket]) -> None:
-        """`collect` is called on the loop on which this is made."""
-        self._routes = HttpRoutes(node, collect, asyncio.get_running_loop())
+    def __init__(
+        self, node: Node, collect: Collect, sockets: Sequence[socket.socket], api: ApiSettings | None = None
+    ) -> None:
+        """`collect` is called on the loop on which this is made. `api`: None: the API is not served."""
+        loop = NodeLoop(asyncio.get_running_loop())
+        self._routes = HttpRoutes(node, collect, loop, None if api is None else _made_front(node, loop, api))
         self._sockets = list(sockets)
         config = uvicorn.Config(
             self._routes,
@@ -79,7 +88,7 @@ class HttpListener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
+            limit_concurrency=CONNECTIONS_MAX + (0 if api is None else api.calls_max),
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=REQUEST_BYTES_MAX,
@@ -98,6 +107,12 @@ class HttpListener:
             one.close()
 
 
+def _made_front(node: Node, loop: NodeLoop, settings: ApiSettings) -> ApiFront:
+    from streamlog.daemon.http.api.front import ApiFront
+
+    return ApiFront(node, loop, settings)
+
+
 class _Connection(H11Protocol):
     """Also closed if no complete request has arrived IDLE_S after it was opened."""
 
@@ -114,8 +129,9 @@ class _Connection(H11Protocol):
 class HttpRoutes:
     """The routes, as an ASGI application. Runs on the listener's loop."""
 
-    def __init__(self, node: Node, collect: Collect, node_loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, node: Node, collect: Collect, node_loop: NodeLoop, api: ApiFront | None) -> None:
         self._node = node
+        self._api = api
         self._collect = collect
         self._node_loop = node_loop
         self._families: list[Family] = []
@@ -128,8 +144,11 @@ class HttpRoutes:
             "/version": self._version,
         }
 
-    async def __call__(self, scope: Scope, receive: object, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            return
+        if self._api is not None and self._api.serves(scope["path"]):
+            await self._api.respond(scope, receive, send)
             return
         status, content_type, body = await self._respond(scope)
         headers = [
@@ -165,29 +184,16 @@ class HttpRoutes:
             self._collecting = asyncio.Lock()
         async with self._collecting:
             if time.monotonic() - self._collected_s >= CACHE_S:
-                self._families = await self._on_node(self._collect, COLLECT_TIMEOUT_S)
+                self._families = await self._node_loop.run(self._collect, COLLECT_TIMEOUT_S)
                 self._collected_s = time.monotonic()
             return self._families
-
-    async def _on_node(self, work: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
-        """Run `work` on the node's loop. TimeoutError."""
-
-        async def call() -> Any:
-            return await work()
-
-        try:
-            future = asyncio.run_coroutine_threadsafe(call(), self._node_loop)
-        except RuntimeError:  # the loop is closed: the process is about to exit
-            raise TimeoutError from None
-        async with asyncio.timeout(timeout_s):
-            return await asyncio.wrap_future(future)
 
     async def _healthz(self, _: str) -> Response:
         async def nothing() -> None:
             return
 
         try:
-            await self._on_node(nothing, LOOP_TIMEOUT_S)
+            await self._node_loop.run(nothing, LOOP_TIMEOUT_S)
         except TimeoutError:
             return 503, TEXT, f"the node's event loop has not responded within {LOOP_TIMEOUT_S:g} s\n".encode()
         return 200, TEXT, b"ok\n"
