@@ -38,9 +38,9 @@ Api: TypeAlias = dict[str, Any]
 """File name -> package, options, messages, enums, services; each by name, fields and values by number. JSON."""
 
 
-def compile_protos(proto_root: Path, *, with_comments: bool = False) -> FileDescriptorSet:
-    """The public files, compiled by stock protoc. RuntimeError when it refuses them."""
-    sources = sorted(str(path.relative_to(proto_root)) for path in (proto_root / PUBLIC).glob("*.proto"))
+def compile_protos(proto_root: Path, *, folder: str = PUBLIC, with_comments: bool = False) -> FileDescriptorSet:
+    """The files below a folder, the public ones, compiled by stock protoc. RuntimeError when it refuses them."""
+    sources = sorted(str(path.relative_to(proto_root)) for path in (proto_root / folder).rglob("*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "set.binpb"
         comments = ["--include_source_info"] if with_comments else []
