@@ -12,7 +12,7 @@ from streamlog.cli.common.failures import failed
 from streamlog.cli.common.nouns import Noun, key_values
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.local.overrides import check_kept, check_overrides
-from streamlog.cli.local.start import start_nodes
+from streamlog.cli.local.start import STALLED_S, start_nodes
 from streamlog.daemon.local_cluster import LocalCluster, LocalNode
 from streamlog.daemon.local_console import PORT, LocalConsole
 from streamlog.errors import StreamlogError
@@ -20,6 +20,7 @@ from streamlog.errors import StreamlogError
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _DIRECTORY: Final = "streamlog-local"
+_STOP_TIMEOUT_S: Final = 30.0
 _COLUMNS: Final = ("node", "address", "state", "pid", "http", "directory")
 
 
@@ -45,7 +46,16 @@ def _nodes_argument(command: Command) -> Command:
 
 
 _timeout_option = click.option(
-    "--timeout-s", type=click.FloatRange(0), default=30.0, show_default=True, help="How long to wait for the nodes."
+    "--timeout-s",
+    type=click.FloatRange(0),
+    default=_STOP_TIMEOUT_S,
+    show_default=True,
+    help="How long to wait for the nodes.",
+)
+_start_timeout_option = click.option(
+    "--timeout-s",
+    type=click.FloatRange(0),
+    help=f"How long to wait for the nodes. Default: while they get further, and {STALLED_S:g} s more.",
 )
 
 
@@ -74,7 +84,7 @@ _timeout_option = click.option(
 @click.option(
     "--console-port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="Its port. 0: any free one."
 )
-@_timeout_option
+@_start_timeout_option
 def start(
     directory: Path,
     count: int | None,
@@ -83,7 +93,7 @@ def start(
     secure: bool,
     console: bool,
     console_port: int,
-    timeout_s: float,
+    timeout_s: float | None,
 ) -> None:
     """Start the nodes, and wait until they serve. They run in the background.
 
@@ -107,7 +117,8 @@ def start(
             say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
             _show_http(cluster.nodes)
             if console:
-                say(f"Console: {LocalConsole(cluster).start(console_port, timeout_s)}")
+                limit_s = STALLED_S if timeout_s is None else timeout_s
+                say(f"Console: {LocalConsole(cluster).start(console_port, limit_s)}")
             if cluster.client_file is not None:
                 say(f"Connect with: streamlogctl --command-config {cluster.client_file} ...", err=True)
     except StreamlogError as error:
@@ -176,9 +187,9 @@ def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
 
 @local.command
 @_dir_option
-@_timeout_option
+@_start_timeout_option
 @_nodes_argument
-def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
+def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float | None) -> None:
     """Stop nodes by a controlled shutdown and start them again, one after the other; without NODE: all of them.
 
     \b
@@ -191,7 +202,7 @@ def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> Non
         nodes = _chosen(cluster, node_ids)
         try:
             for node in nodes:
-                _stop(cluster, [node], timeout_s)
+                _stop(cluster, [node], _STOP_TIMEOUT_S if timeout_s is None else timeout_s)
                 start_nodes(cluster, [node], timeout_s)
         except StreamlogError as error:
             raise failed(error) from None
