@@ -14,7 +14,7 @@ def request_attributes(info: CallInfo) -> dict[str, AttributeValue]:
         RPC_METHOD: method,
         PEER: info.peer,
     }
-    if info.identity is not None:
+    if info.identity:
         found[TLS_SUBJECT] = info.identity
     if info.guard is not None:
         found[PRINCIPAL] = info.guard.principal

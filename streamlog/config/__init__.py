@@ -21,6 +21,7 @@ changed dynamic value gives a new Config.
 
 kinds, rule, references        how a value is parsed; rules between settings; values from files and the environment
 node_rules, client_rules       the rules of nodes and topics, and of clients
+listeners, listener_rules      a node's listeners, from several settings; their rules
 addresses, offset_reset        types with a grammar of their own
 unknown                        explains a name that is no setting
 """

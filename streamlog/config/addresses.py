@@ -16,6 +16,8 @@ from streamlog.model import INT32_MAX, BrokerId
 HOST_LENGTH_MAX: Final = 253
 URL_LENGTH_MAX: Final = 2_000
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
+LISTENER_NAME_MAX: Final = 64
+LISTENER_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LISTENER_NAME_MAX - 1}}}")
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 
 
@@ -47,11 +49,23 @@ class Address(Struct, frozen=True):
 
 
 class ListenerAddress(Struct, frozen=True):
-    protocol: Protocol
+    """`name`: in capitals, as Kafka has it; the protocol's, or one of listener.security.protocol.map."""
+
+    name: str
     address: Address
 
     def __str__(self) -> str:
-        return f"{self.protocol.value}://{self.address}"
+        return f"{self.name}://{self.address}"
+
+
+class ListenerProtocol(Struct, frozen=True):
+    """An entry of listener.security.protocol.map."""
+
+    name: str
+    protocol: Protocol
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.protocol.value}"
 
 
 class VoterAddress(Struct, frozen=True):
@@ -183,15 +197,50 @@ class ListenerKind(ValueKind[ListenerAddress], frozen=True):
 
     @property
     def limit(self) -> str:
-        return "PLAINTEXT://host:port, SSL://host:port"
+        return "PLAINTEXT://host:port, SSL://host:port, NAME://host:port"
 
     def parse(self, text: str) -> ListenerAddress:
         name, separator, rest = text.strip().partition("://")
-        if not separator or name.upper() not in Protocol.__members__:
+        if not separator or LISTENER_NAME.fullmatch(name) is None:
             raise ValueError(f"must be one of {self.limit}")
+        _check_protocol(name.upper())
         # Port 0 lets the system choose one.
         address = parse_address(rest, port_min=1 if self.advertised else 0, may_be_wildcard=not self.advertised)
-        return ListenerAddress(Protocol[name.upper()], address)
+        return ListenerAddress(name.upper(), address)
+
+
+class ListenerNameKind(ValueKind[str], frozen=True):
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "the name of a listener"
+
+    def parse(self, text: str) -> str:
+        if LISTENER_NAME.fullmatch(text.strip()) is None:
+            raise ValueError(f"must be {self.limit}: letters, digits, '_' and '-', at most {LISTENER_NAME_MAX}")
+        return text.strip().upper()
+
+
+class ListenerProtocolKind(ValueKind[ListenerProtocol], frozen=True):
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "NAME:PLAINTEXT, NAME:SSL"
+
+    def parse(self, text: str) -> ListenerProtocol:
+        name, separator, protocol = (part.strip() for part in text.partition(":"))
+        if not separator or LISTENER_NAME.fullmatch(name) is None:
+            raise ValueError(f"must be one of {self.limit}")
+        _check_protocol(protocol.upper())
+        if protocol.upper() not in Protocol.__members__:
+            raise ValueError(f"must be one of {self.limit}")
+        return ListenerProtocol(name.upper(), Protocol[protocol.upper()])
 
 
 class VoterKind(ValueKind[VoterAddress], frozen=True):
@@ -208,6 +257,16 @@ class VoterKind(ValueKind[VoterAddress], frozen=True):
         if not separator or _NUMBER.fullmatch(node_id) is None or int(node_id) > INT32_MAX:
             raise ValueError(f"must be {self.limit}")
         return VoterAddress(BrokerId(int(node_id)), parse_address(rest))
+
+
+def _check_protocol(name: str) -> None:
+    """ValueError for Kafka's protocols with logins: here a listener takes logins over TLS without its own protocol."""
+    if name.startswith("SASL_"):
+        instead = "SSL" if name == "SASL_SSL" else "SSL, since passwords and tokens are accepted over TLS only"
+        raise ValueError(
+            f"{name} is not a protocol of listeners: use {instead}; users log in with passwords and tokens over SSL "
+            "where authorizer.class.name is set"
+        )
 
 
 def _is_ip(host: str) -> bool:

@@ -10,6 +10,7 @@ from streamlog.config.rule import KEY_MISSING, TLS_RULES, TRUST_MISSING, Rule, a
 from streamlog.config.settings import client_settings as client
 from streamlog.config.settings import consumer_settings as consumer
 from streamlog.config.settings import producer_settings as producer
+from streamlog.config.settings import tls_settings as tls
 from streamlog.config.settings import token_settings as tokens
 
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # SEMANTICS 6: a partition keeps as many batches of a producer
@@ -50,11 +51,11 @@ def _has_token(config: Config) -> str | None:
 
 
 def _client_has_key(config: Config) -> str | None:
-    if config[client.SECURITY_PROTOCOL] == Protocol.PLAINTEXT.value or has_key(config):
+    """Nodes with ssl.client.auth=none request no certificate; a half one is a mistake."""
+    given = any(config[one] is not None for one in (tls.SSL_KEYSTORE_KEY, tls.SSL_KEYSTORE_CERTIFICATE_CHAIN))
+    if config[client.SECURITY_PROTOCOL] == Protocol.PLAINTEXT.value or not given or has_key(config):
         return None
-    return (
-        f"{KEY_MISSING}: nodes require a certificate of each client, of one that logs in with a password or a token too"
-    )
+    return KEY_MISSING
 
 
 def _client_trusts(config: Config) -> str | None:

@@ -112,13 +112,18 @@ class Config:
             raise InvariantError(f"{setting.name} is not a setting of a {self.table.title}")
         return found
 
+    def has(self, setting: Setting[Any]) -> bool:
+        """Whether a setting whose name has a part that the user chooses is given."""
+        return setting.name in self._values
+
     def is_given(self, setting: Setting[Any]) -> bool:
         return self.effective(setting).source is not Source.DEFAULT_CONFIG
 
 
 def plain_config(table: Table, layers: Sequence[Layer]) -> Config:
     """The Config of a node, or of a client with one layer. InvalidConfigError."""
-    return Config(table, [_plain(setting, layers) for setting in table])
+    further = table.further({name: None for layer in layers for name in layer.values})
+    return Config(table, [_plain(setting, layers) for setting in (*table, *further)])
 
 
 def node_config(layers: Sequence[Layer]) -> Config:

@@ -178,7 +178,7 @@ def _read_overrides(overrides: Sequence[str], given: dict[str, _Given], problems
 
 def _check_each(table: Table, known: Mapping[str, _Given]) -> list[InvalidConfigError]:
     problems = []
-    for setting in table:
+    for setting in (*table, *table.further(known)):
         one = known.get(setting.name)
         if one is None:
             if setting.required:

@@ -6,19 +6,10 @@ from typing import Final
 
 from streamlog.access.acl import check_principal
 from streamlog.access.principals import parse_mapping_rules
-from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
-from streamlog.config.rule import (
-    KEY_MISSING,
-    TLS_RULES,
-    TRUST_MISSING,
-    Rule,
-    at_most,
-    below,
-    has_key,
-    has_trust,
-    is_now,
-)
+from streamlog.config.listener_rules import LISTENER_RULES
+from streamlog.config.listeners import listeners_of
+from streamlog.config.rule import TLS_RULES, Rule, at_most, below, is_now
 from streamlog.config.settings import group_settings as groups
 from streamlog.config.settings import http_settings as http
 from streamlog.config.settings import node_settings as node
@@ -29,33 +20,6 @@ from streamlog.errors import InvalidRequestError
 
 # Besides records, a request has names, ids and gRPC's framing.
 REQUEST_OVERHEAD_BYTES: Final = 4 << 10
-
-
-def _public_plaintext(config: Config) -> str | None:
-    """FAULTS "Security": 127.0.0.1 by default; a plain-text public address needs an explicit second setting."""
-    (listener,) = config[node.LISTENERS]
-    if listener.protocol is not Protocol.PLAINTEXT or listener.address.loopback:
-        return None
-    if config[node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS]:
-        return None
-    return (
-        f"other machines can reach that address, without encryption or authentication: use SSL://, or set "
-        f"{node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS.name}=true"
-    )
-
-
-def _reachable(config: Config) -> str | None:
-    (listener,) = config[node.LISTENERS]
-    if not listener.address.is_wildcard or config[node.ADVERTISED_LISTENERS]:
-        return None
-    return f"clients cannot connect to a wildcard address: set {node.ADVERTISED_LISTENERS.name} too"
-
-
-def _advertised_protocol(config: Config) -> str | None:
-    (listener,) = config[node.LISTENERS]
-    if all(advertised.protocol is listener.protocol for advertised in config[node.ADVERTISED_LISTENERS]):
-        return None
-    return f"must be {listener.protocol.value}:// as {is_now(config, node.LISTENERS)}"
 
 
 def _voters(config: Config) -> str | None:
@@ -74,27 +38,6 @@ def _odd_voters(config: Config) -> str | None:
     return f"{number} voters tolerate no more failures than {number - 1}" if number and number % 2 == 0 else None
 
 
-def _own_port(config: Config) -> str | None:
-    """A voter that listens on another port than the other voters connect to receives nothing from them."""
-    (listener,) = config[node.ADVERTISED_LISTENERS] or config[node.LISTENERS]
-    own = [voter for voter in config[node.CONTROLLER_QUORUM_VOTERS] if voter.node_id == config[node.NODE_ID]]
-    if not own or own[0].address.port == listener.address.port:
-        return None
-    return f"gives this node port {own[0].address.port}, but it is advertised at {listener}"
-
-
-def _node_has_key(config: Config) -> str | None:
-    (listener,) = config[node.LISTENERS]
-    return None if listener.protocol is Protocol.PLAINTEXT or has_key(config) else KEY_MISSING
-
-
-def _node_trusts(config: Config) -> str | None:
-    (listener,) = config[node.LISTENERS]
-    if listener.protocol is Protocol.PLAINTEXT or has_trust(config):
-        return None
-    return f"{TRUST_MISSING}: nodes verify each other's certificates"
-
-
 def _tokens_are_checked(config: Config) -> str | None:
     """A token of the same issuer for another service is not one for this cluster."""
     if config[security.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL] is None:
@@ -109,20 +52,9 @@ def _tokens_are_checked(config: Config) -> str | None:
     return None
 
 
-def _authorizer_needs_tls(config: Config) -> str | None:
-    (listener,) = config[node.LISTENERS]
-    if config[security.AUTHORIZER_CLASS_NAME] == "none" or listener.protocol is Protocol.SSL:
-        return None
-    return (
-        f"principals are known over TLS only, and nodes by their certificates: {node.LISTENERS.name} must be SSL:// "
-        "(streamlogctl security init makes certificates)"
-    )
-
-
 def _http_callers_are_known(config: Config) -> str | None:
     """By a password or token: they have no certificate."""
-    (listener,) = config[node.LISTENERS]
-    if not config[http.HTTP_API_ENABLE] or listener.protocol is Protocol.PLAINTEXT:
+    if not config[http.HTTP_API_ENABLE] or any(not one.secure for one in listeners_of(config) if one.for_clients):
         return None
     if config[security.AUTHORIZER_CLASS_NAME] == "none":
         return (
@@ -181,16 +113,11 @@ def _request_holds_batch(config: Config) -> str | None:
 
 
 NODE_RULES: Final = (
-    Rule(node.LISTENERS, _public_plaintext),
-    Rule(node.LISTENERS, _reachable),
-    Rule(node.LISTENERS, _node_has_key),
-    Rule(node.LISTENERS, _node_trusts),
-    Rule(node.ADVERTISED_LISTENERS, _advertised_protocol),
+    *LISTENER_RULES,
     Rule(http.HTTP_API_ENABLE, _http_has_an_address),
     Rule(http.HTTP_API_ENABLE, _http_callers_are_known),
     Rule(http.HTTP_API_ENABLE, _http_is_private),
     Rule(security.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL, _tokens_are_checked),
-    Rule(security.AUTHORIZER_CLASS_NAME, _authorizer_needs_tls),
     Rule(security.SSL_PRINCIPAL_MAPPING_RULES, _mapping_rules),
     Rule(security.SUPER_USERS, _super_users),
     at_most(
@@ -200,7 +127,6 @@ NODE_RULES: Final = (
     *TLS_RULES,
     Rule(node.CONTROLLER_QUORUM_VOTERS, _voters),
     Rule(node.CONTROLLER_QUORUM_VOTERS, _odd_voters, hint=True),
-    Rule(node.CONTROLLER_QUORUM_VOTERS, _own_port, hint=True),
     below(node.CONTROLLER_QUORUM_HEARTBEAT_INTERVAL_MS, node.CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS),
     below(node.BROKER_HEARTBEAT_INTERVAL_MS, node.BROKER_SESSION_TIMEOUT_MS),
     at_most(defaults.MIN_INSYNC_REPLICAS, node.DEFAULT_REPLICATION_FACTOR, hint=True),

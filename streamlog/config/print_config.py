@@ -24,6 +24,12 @@ def print_config(config: Config) -> str:
         lines += ["", f"# ---- {part.title} ----"]
         for setting in part.settings:
             lines += ["", *_entry(config.effective(setting))]
+    own = {setting.name for part in config.table.sections for setting in part.settings}
+    further = [one for one in config if one.setting.name not in own]
+    if further:
+        lines += ["", "# ---- Of single listeners ----"]
+    for one in further:
+        lines += ["", *_entry(one)]
     return "\n".join(lines) + "\n"
 
 

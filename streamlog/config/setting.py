@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -88,9 +88,13 @@ def section(title: str, module: Mapping[str, object]) -> Section:
 class Table:
     """All settings of one kind of thing: a node, a topic, a producer. Immutable."""
 
-    def __init__(self, title: str, sections: Sequence[Section]) -> None:
+    def __init__(
+        self, title: str, sections: Sequence[Section], named: Callable[[str], Setting[Any] | None] = lambda name: None
+    ) -> None:
+        """`named`: further settings, whose names have a part that the user chooses; the same object for each name."""
         self.title = title
         self.sections: Final = tuple(sections)
+        self._named = named
         self._by_name = {setting.name: setting for part in sections for setting in part.settings}
         if len(self._by_name) != sum(len(part.settings) for part in sections):
             raise InvariantError(f"two settings of a {title} have the same name")
@@ -99,7 +103,11 @@ class Table:
         return iter(self._by_name.values())
 
     def get(self, name: str) -> Setting[Any] | None:
-        return self._by_name.get(name)
+        return self._by_name.get(name) or self._named(name)
+
+    def further(self, names: Iterable[str]) -> list[Setting[Any]]:
+        """Those of the settings that have these names and are not among the table's own."""
+        return [found for name in names if name not in self._by_name and (found := self._named(name)) is not None]
 
     def nearest(self, name: str) -> str | None:
         """The known name most similar to an unknown one; None: none is similar."""

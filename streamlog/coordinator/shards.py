@@ -123,7 +123,7 @@ class Shards(Generic[M]):
             return shard
         if leader == self._replicas.node_id:
             raise CoordinatorLoadInProgressError(f"this node is becoming the coordinator of {self._what} {key!r}")
-        details = {"leader": leader, "address": self._view.address_of(leader)}
+        details = {"leader": leader, "address": self._view.hinted_address(leader)}
         raise NotCoordinatorError(
             f"node {leader} coordinates {self._what} {key!r}", **{k: v for k, v in details.items() if v is not None}
         )

@@ -27,6 +27,7 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.config import Config, load_node
+from streamlog.config.listeners import client_listener, listeners_of
 from streamlog.config.properties import escape_value, parse_properties
 from streamlog.config.settings import node_settings as settings
 from streamlog.config.settings.security_settings import AUDIT_LOG_FILE
@@ -72,9 +73,21 @@ class LocalNode(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """host:port from its server.properties. InvalidConfigError."""
-        (listener,) = self._config[settings.LISTENERS]
-        return str(listener.address)
+        """host:port for clients, from its server.properties. InvalidConfigError."""
+        return str(client_listener(self._config).bind)
+
+    def admin_address(self, *, secure: bool) -> str:
+        """host:port where an administrator is known: over TLS (`secure`), where clients' certificates are required.
+        InvalidConfigError.
+        """
+        found = [one for one in listeners_of(self._config) if one.secure is secure and one.client_auth == "required"]
+        preferred = sorted(found, key=lambda one: not one.for_clients)
+        return str(preferred[0].bind) if preferred else self.address
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """host:port of all its listeners. InvalidConfigError."""
+        return tuple(str(one.bind) for one in listeners_of(self._config))
 
     @property
     def http(self) -> str:
@@ -207,8 +220,9 @@ class LocalCluster:
         self._reap()
         if node.process is not None:
             return False
-        host, _, port = node.address.rpartition(":")
-        _check_free(host.strip("[]"), int(port))
+        for address in node.addresses:
+            host, _, port = address.rpartition(":")
+            _check_free(host.strip("[]"), int(port))
         command = [sys.executable, "-m", "streamlog.daemon.main", str(node.properties)]
         node.folder.chmod(_FOLDER_MODE)  # an older release left it open to all
         with open(node.log, "ab", opener=private) as log:

@@ -62,7 +62,8 @@ class LocalConsole:
         command = [sys.executable, "-c", _PROGRAM]
         if self._cluster.client_file is not None:
             command += ["--command-config", str(self._cluster.client_file)]
-        servers = ",".join(node.address for node in self._cluster.nodes)
+        secure = self._cluster.client_file is not None
+        servers = ",".join(node.admin_address(secure=secure) for node in self._cluster.nodes)
         command += ["console", "--bootstrap-server", servers, "--port", str(port), "--data", str(self.folder / "data")]
         self.log.unlink(missing_ok=True)  # of the last start: its address is not this one's
         with open(self.log, "ab", opener=private) as log:

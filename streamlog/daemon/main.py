@@ -17,7 +17,6 @@ from typing import Final, cast
 from streamlog.config import Loaded, load_node, print_config
 from streamlog.config.settings import log_settings
 from streamlog.config.settings import node_settings as settings
-from streamlog.config.settings.not_yet import NOT_YET, REFUSED
 from streamlog.config_providers import read_reference
 from streamlog.daemon.arguments import Arguments, parse_arguments
 from streamlog.daemon.background import DaemonFiles, StartReport, detach, remove_pid
@@ -88,12 +87,6 @@ def _log_dirs(config: Loaded) -> tuple[str, ...]:
 def _check_supported(config: Loaded) -> None:
     check_tls(config.config)
     check_tracing(config.config)
-    for name in REFUSED:
-        setting = settings.NODE.get(name)
-        if setting is not None and config.config[setting] != setting.default:
-            raise InvalidConfigError(
-                f"{name}: {NOT_YET[name]} in this release; remove the setting to run without it", field=name
-            )
 
 
 def _message(error: Exception) -> str:

@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from streamlog.config import Loaded
 from streamlog.config.addresses import Address
+from streamlog.config.listeners import Listener, inter_broker_listener, listeners_of
 from streamlog.config.settings import node_settings as settings
 from streamlog.config.settings.http_settings import HTTP_API_ENABLE
 from streamlog.daemon.background import DaemonFiles, StartReport, remove_pid, write_pid
@@ -21,12 +22,13 @@ from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.logs.audit_file import open_audit
 from streamlog.daemon.logs.log_lines import LogLines
-from streamlog.daemon.tls import certificate_families, node_certificates
+from streamlog.daemon.tls import NodeCertificates, certificate_families, node_certificates
 from streamlog.daemon.tracing_choice import open_tracing
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import Ports, Probe
 from streamlog.ports.grpc_adapter.connections import ConnectionLimits
+from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.log_levels import LogLevels
@@ -58,11 +60,14 @@ async def serve(
     nodes: list[Node] = []
     fs, workers = PosixFileSystem(), ThreadWorkers()
     certificates = node_certificates(config.config, lines)
+    listeners = listeners_of(config.config)
+    by_listener = {one.name: _credentials(certificates, one) for one in listeners}
     network = GrpcNetwork(
         on_crash=lambda error: nodes[0].call_failed(error),
         on_connections=lambda what: lines.write("WARN", what),
-        settings=_grpc_settings(config, file_limit),
-        tls=None if certificates is None else certificates.credentials,
+        settings=_grpc_settings(config, file_limit, len(listeners)),
+        tls=by_listener[inter_broker_listener(config.config).name],
+        listeners=by_listener,
     )
     spans = open_tracing(config.config, lines)
     audit = open_audit(config.config, lines)
@@ -82,11 +87,10 @@ async def serve(
     nodes.append(node)
     _stop_on_signals(node)
     background = [asyncio.create_task(HeapTrimmer().run())]
-    if certificates is not None:
-        background.append(asyncio.create_task(certificates.watch_expiry()))
+    background += [asyncio.create_task(one.watch_expiry()) for one in certificates.values()]
 
     def of_process() -> list[Family]:
-        return [*process_families(network, fs), *certificate_families(certificates)]
+        return [*process_families(network, fs), *certificate_families(certificates.values())]
 
     async with _http(node, config, lines, of_process):
         await node.run()
@@ -162,10 +166,17 @@ def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:
     return found
 
 
-def _grpc_settings(config: Loaded, file_limit: int) -> GrpcSettings:
-    """The message limit covers requests of clients and messages between nodes (4 MiB)."""
+def _credentials(certificates: Mapping[str, NodeCertificates], listener: Listener) -> TlsCredentials | None:
+    """None: plain text."""
+    return certificates[listener.name].credentials if listener.secure else None
+
+
+def _grpc_settings(config: Loaded, file_limit: int, listeners: int) -> GrpcSettings:
+    """The message limit covers requests of clients and messages between nodes (4 MiB). Each listener has an equal share
+    of the connections, so that clients cannot take those of the nodes.
+    """
     wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
-    connections = connections_max(config.config[settings.MAX_CONNECTIONS], file_limit)
+    connections = max(1, connections_max(config.config[settings.MAX_CONNECTIONS], file_limit) // listeners)
     per_address = config.config[settings.MAX_CONNECTIONS_PER_IP] or connections // 2
     return GrpcSettings(
         message_bytes_max=max(wanted, GrpcSettings().message_bytes_max),

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from streamlog.config import Config
-from streamlog.config.addresses import Protocol
-from streamlog.config.settings import node_settings as settings
+from streamlog.config.listeners import listeners_of
 from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.metrics import Family
 from streamlog.metrics.families import gauge
-from streamlog.model import BrokerId
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 
 if TYPE_CHECKING:  # imported where TLS is used: `cryptography` takes long, and is of no use to other nodes
@@ -28,33 +27,48 @@ WARN_EVERY: Final = datetime.timedelta(days=1)
 
 
 def check_tls(config: Config) -> None:
-    """Nothing for a PLAINTEXT listener. InvalidConfigError if the files of an SSL listener cannot be used."""
-    if _is_secure(config):
+    """Nothing for PLAINTEXT listeners. InvalidConfigError if the files of an SSL listener cannot be used."""
+    secure = [one for one in listeners_of(config) if one.secure]
+    if secure:
         from streamlog.tls.material import MaterialFiles
 
-        MaterialFiles.of(config, BrokerId(config[settings.NODE_ID])).load()
+        for one in secure:
+            MaterialFiles.of_listener(config, one).load()
 
 
-def node_certificates(config: Config, lines: LogLines) -> NodeCertificates | None:
-    """None for a PLAINTEXT listener. InvalidConfigError."""
-    if not _is_secure(config):
-        return None
+def node_certificates(config: Config, lines: LogLines) -> dict[str, NodeCertificates]:
+    """By SSL listener. InvalidConfigError."""
+    listeners = listeners_of(config)
+    secure = [one for one in listeners if one.secure]
+    if not secure:
+        return {}
     from streamlog.tls.material import MaterialFiles
 
-    return NodeCertificates(MaterialFiles.of(config, BrokerId(config[settings.NODE_ID])), lines)
+    return {
+        one.name: NodeCertificates(
+            MaterialFiles.of_listener(config, one),
+            lines,
+            listener=one.name if len(listeners) > 1 else "",
+            requires_client=one.client_auth == "required",
+        )
+        for one in secure
+    }
 
 
 class NodeCertificates:
     """A credentials.MaterialSource."""
 
-    def __init__(self, files: MaterialFiles, lines: LogLines) -> None:
-        """InvalidConfigError."""
+    def __init__(
+        self, files: MaterialFiles, lines: LogLines, *, listener: str = "", requires_client: bool = True
+    ) -> None:
+        """`listener`: its name, where there are several. InvalidConfigError."""
         self._files = files
+        self._listener = listener
         self._lines = lines
         self._warned: tuple[Material, datetime.datetime] | None = None
         self.material = files.load()
         self.warn_if_due(datetime.datetime.now(datetime.UTC))
-        self.credentials = TlsCredentials(self, lines.write)
+        self.credentials = TlsCredentials(self, self._report, requires_client=requires_client)
 
     def signature(self) -> object:
         return self._files.signature()
@@ -77,29 +91,24 @@ class NodeCertificates:
             return
         warning = material.expiry_warning(now)
         if warning is not None:
-            self._lines.write("WARN", warning)
+            self._report("WARN", warning)
             self._warned = (material, now)
 
+    def _report(self, level: str, what: str) -> None:
+        self._lines.write(level, f"listener {self._listener}: {what}" if self._listener else what)
 
-def certificate_families(certificates: NodeCertificates | None) -> list[Family]:
-    """Without samples on a PLAINTEXT listener."""
-    material = None if certificates is None else certificates.material
+
+def certificate_families(certificates: Iterable[NodeCertificates]) -> list[Family]:
+    """Without samples on PLAINTEXT listeners."""
+    material = [one.material for one in certificates]
+    own = [one.expires.timestamp() for one in material]
+    roots = [one.roots_expire.timestamp() for one in material if one.roots]
     return [
         gauge(
             "streamlog_certificate_expiry_timestamp_seconds",
             "When the first certificate of a store expires, as Unix time: keystore: the node's own chain, truststore: "
             "the trusted authorities; missing without TLS.",
-            []
-            if material is None
-            else [
-                (("keystore",), material.expires.timestamp()),
-                (("truststore",), material.roots_expire.timestamp()),
-            ],
+            [((store,), min(times)) for store, times in (("keystore", own), ("truststore", roots)) if times],
             ("store",),
         )
     ]
-
-
-def _is_secure(config: Config) -> bool:
-    (listener,) = config[settings.LISTENERS]
-    return listener.protocol is Protocol.SSL

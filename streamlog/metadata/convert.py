@@ -26,6 +26,7 @@ from streamlog.metadata.records import (
     AclRecord,
     Broker,
     BrokerChangeRecord,
+    BrokerListener,
     BrokerRecord,
     ClusterRecord,
     ConfigRecord,
@@ -238,6 +239,7 @@ def _broker_message(broker: Broker) -> pb.BrokerRecord:
         fenced=broker.fenced,
         stopping=broker.stopping,
         draining=broker.draining,
+        listeners=[pb.BrokerListener(name=one.name, host=one.host, port=one.port) for one in broker.listeners],
     )
 
 
@@ -394,6 +396,7 @@ def _decode_broker(message: pb.BrokerRecord) -> MetadataRecord:
         fenced=message.fenced,
         stopping=message.stopping,
         draining=message.draining,
+        listeners=tuple(BrokerListener(name=one.name, host=one.host, port=one.port) for one in message.listeners),
     )
     return BrokerRecord(broker=broker)
 

@@ -10,6 +10,7 @@ say in the list below what the level brings.
     1   the first: nodes, topics, partitions with eligible leader replicas, configs, producer ids
     2   partitions remember the eligible replicas that stopped uncleanly (last_known_elr)
     3   access control lists; users with passwords
+    4   nodes with several listeners
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ from streamlog.metadata.records import (
 )
 
 METADATA_VERSION_MIN: Final = MetadataVersion(1)
-METADATA_VERSION_MAX: Final = MetadataVersion(3)
+METADATA_VERSION_MAX: Final = MetadataVersion(4)
 
 LAST_KNOWN_ELR: Final = MetadataVersion(2)
 """The level since which records of partitions have `last_known_elr`."""
 ACCESS: Final = MetadataVersion(3)
 """The level since which there are access control lists and users."""
+LISTENERS: Final = MetadataVersion(4)
+"""The level since which nodes may have several listeners."""
 
 # The level that introduced a record's type. 0: allowed in an empty log.
 LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
@@ -79,6 +82,8 @@ def _level_of(record: MetadataRecord) -> MetadataVersion:
             return LAST_KNOWN_ELR
         case PartitionRecord() if record.partition.last_known_elr:
             return LAST_KNOWN_ELR
+        case BrokerRecord() if record.broker.listeners:
+            return LISTENERS
         case _:
             return LEVEL_OF_RECORD[type(record)]
 

@@ -62,8 +62,16 @@ class Partition(Struct, frozen=True, kw_only=True):
     partition_epoch: PartitionEpoch = FIRST_PARTITION_EPOCH  # rises with every change
 
 
+class BrokerListener(Struct, frozen=True, kw_only=True):
+    """Where callers of one listener of a node find it."""
+
+    name: str
+    host: str
+    port: int
+
+
 class Broker(Struct, frozen=True, kw_only=True):
-    """A registered node."""
+    """A registered node. `host` and `port`: where nodes find it, and clients where it has one listener."""
 
     broker_id: BrokerId
     epoch: BrokerEpoch  # Raft index of the registration
@@ -77,6 +85,13 @@ class Broker(Struct, frozen=True, kw_only=True):
     fenced: bool = True  # leads nothing, is in no ISR
     stopping: bool = False  # in controlled shutdown: barred from ISRs until it registers again
     draining: bool = False  # being drained by an operator: gets no new replicas
+    listeners: tuple[BrokerListener, ...] = ()  # by name, the one for nodes too; empty: there is one
+
+    def listener(self, name: str) -> tuple[str, int] | None:
+        """Host and port for callers of the listener `name`, empty: of the one for nodes; None: it has no such one."""
+        if not name or not self.listeners:
+            return self.host, self.port
+        return next(((one.host, one.port) for one in self.listeners if one.name == name), None)
 
     @property
     def active(self) -> bool:

@@ -55,11 +55,18 @@ class MetadataView:
         return self.image
 
     def address_of(self, broker_id: BrokerId) -> str | None:
-        """`host:port` of a registered node that is not fenced."""
+        """`host:port` of a registered node that is not fenced, for nodes."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return None
         return address(broker.host, broker.port)
+
+    def hinted_address(self, broker_id: BrokerId) -> str | None:
+        """The same for an error that any caller may get; None for a node with several listeners: callers of each have
+        its address from their own metadata.
+        """
+        broker = self.image.brokers.get(broker_id)
+        return None if broker is None or broker.listeners else self.address_of(broker_id)
 
     # The active controller.
 

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from streamlog.config import Config
 from streamlog.config.addresses import Address
+from streamlog.config.listeners import Listener, listeners_of
 from streamlog.config.settings import node_settings as settings
+from streamlog.metadata.records import BrokerListener
 from streamlog.model import BrokerId
 from streamlog.raft.voters import Voter, VoterSet
 
 EVERY: Final = "0.0.0.0"
 
 
-def listen_address(config: Config) -> str:
+def listen_address(listener: Listener) -> str:
     """`host:port`; port 0: the kernel chooses."""
-    (listener,) = config[settings.LISTENERS]
-    return str(Address(EVERY, listener.address.port) if not listener.address.host else listener.address)
+    return str(Address(EVERY, listener.bind.port) if not listener.bind.host else listener.bind)
 
 
-def advertised_address(config: Config, bound: str) -> Address:
-    """The address that clients and other nodes use. `bound`: where the server listens."""
-    (listener,) = config[settings.ADVERTISED_LISTENERS] or config[settings.LISTENERS]
-    return Address(listener.address.host, listener.address.port or int(bound.rpartition(":")[2]))
+def advertised_address(listener: Listener, bound: str) -> Address:
+    """The address that callers use. `bound`: where the server listens."""
+    return Address(listener.advertised.host, listener.advertised.port or int(bound.rpartition(":")[2]))
+
+
+def registered_listeners(config: Config, advertised: Mapping[str, Address]) -> tuple[BrokerListener, ...]:
+    """Of a node with several listeners, by name; empty where there is one."""
+    listeners = listeners_of(config)
+    if len(listeners) == 1:
+        return ()
+    found = [
+        BrokerListener(name=one.name, host=advertised[one.name].host, port=advertised[one.name].port)
+        for one in listeners
+    ]
+    return tuple(sorted(found, key=lambda one: one.name))
 
 
 def configured_voters(config: Config, node_id: BrokerId, advertised: Address) -> VoterSet:

@@ -36,12 +36,13 @@ ENDS_S: Final = 2.0
 class InProcessCalls:
     """Used on the node's loop."""
 
-    def __init__(self, router: MethodRouter, on_crash: Callable[[Exception], None]) -> None:
-        """`on_crash`: as that of the network adapters."""
+    def __init__(self, router: MethodRouter, on_crash: Callable[[Exception], None], listener: str = "") -> None:
+        """`on_crash`: as that of the network adapters. `listener`: whose addresses callers get."""
         unary, streams = router.unary(), router.streaming()
         self._unary = {name: handler for name, handler in unary.items() if name.startswith(CLIENT_PREFIX)}
         self._streams = {name: handler for name, handler in streams.items() if name.startswith(CLIENT_PREFIX)}
         self._on_crash = on_crash
+        self._listener = listener
         self._unary_tasks: dict[asyncio.Task[Any], None] = {}
         self._stream_tasks: dict[asyncio.Task[Any], None] = {}
         self._closed = asyncio.Event()
@@ -49,7 +50,7 @@ class InProcessCalls:
     async def unary(self, request: bytes, info: CallInfo) -> bytes:
         """RpcError."""
         handler = self._unary[info.method]
-        info = replace(info, metadata={**info.metadata, TO_COORDINATOR: "1"})
+        info = replace(info, metadata={**info.metadata, TO_COORDINATOR: "1"}, listener=self._listener)
         return await self._run(lambda: handler(request, info), self._unary_tasks, STOPPED)
 
     def open_stream(self, request: bytes, info: CallInfo) -> InProcessStream:
@@ -72,7 +73,7 @@ class InProcessCalls:
             await asyncio.wait(running, timeout=ENDS_S)
 
     async def _serve(self, stream: InProcessStream, request: bytes, info: CallInfo) -> None:
-        handler = self._streams[info.method]
+        handler, info = self._streams[info.method], replace(info, listener=self._listener)
         try:
             await self._run(lambda: handler(_ServingEnd(stream, request), info), self._stream_tasks, STREAM_STOPPED)
         except RpcError as error:

@@ -1,16 +1,20 @@
-"""Routes the calls of the node's one listener, which knows every method before its handler exists.
+"""Routes the calls of the node's listeners, which know every method before its handler exists.
 
 A node listens before it knows its cluster (other nodes ask it for the cluster's id, `cluster_formation`); most services
 are made later. Until their handlers are connected, and once the node stops, calls end with UNAVAILABLE
 (BROKER_NOT_AVAILABLE), and the caller tries another node. Unknown methods are UNIMPLEMENTED (UNSUPPORTED_VERSION).
 
-Over TLS the methods between nodes are served to nodes only (`streamlog.tls.callers`). With an authorizer the methods
-for clients are behind a gate (`services.access.gate`).
+Over TLS the methods between nodes are served to nodes only (`streamlog.tls.callers`), and only at the listener for
+nodes where that is one of its own. At the others a node's certificate is one like any other: they may trust the
+authorities of clients, which must not make nodes. With an authorizer the methods for clients are behind a gate
+(`services.access.gate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from streamlog.api.errors import NOT_SERVING, to_rpc
 from streamlog.api.service import Service, stream_handlers, unary_handlers
@@ -26,7 +30,7 @@ from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import ANY_METHOD, CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 from streamlog.services.access.gate import MethodGate
 from streamlog.services.audit.trail import AuditTrail
-from streamlog.tls.callers import INTERNAL_PREFIX, check_node
+from streamlog.tls.callers import INTERNAL_PREFIX, check_node, client_listener_refusal
 
 
 class MethodRouter:
@@ -51,12 +55,18 @@ class MethodRouter:
         self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _unavailable)
         self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _unavailable_stream)
 
-    def unary(self) -> Mapping[str, UnaryHandler]:
-        """For `Network.listen`."""
-        return {name: self._meter.unary(name, self._traced_unary(name)) for name in self._unary}
+    def unary(self, *, for_nodes: bool = True) -> Mapping[str, UnaryHandler]:
+        """For `Network.listen`; `for_nodes`: nodes connect to this listener."""
+        found = {name: self._meter.unary(name, self._traced_unary(name, for_nodes=for_nodes)) for name in self._unary}
+        return found if for_nodes else {name: _without_node(handler) for name, handler in found.items()}
 
-    def streaming(self) -> Mapping[str, StreamHandler]:
-        known = {name: self._meter.stream(name, self._traced_stream(name)) for name in self._streaming}
+    def streaming(self, *, for_nodes: bool = True) -> Mapping[str, StreamHandler]:
+        """As `unary`."""
+        known = {
+            name: self._meter.stream(name, self._traced_stream(name, for_nodes=for_nodes)) for name in self._streaming
+        }
+        if not for_nodes:
+            known = {name: _stream_without_node(handler) for name, handler in known.items()}
         return {**known, ANY_METHOD: _unknown}
 
     def connect(self, services: Iterable[Service]) -> None:
@@ -81,21 +91,21 @@ class MethodRouter:
         idle = [name for name, handler in self._unary.items() if handler is _unavailable]
         return sorted(idle + [name for name, handler in self._streaming.items() if handler is _unavailable_stream])
 
-    def _traced_unary(self, name: str) -> UnaryHandler:
-        handler = self._route_unary(name)
+    def _traced_unary(self, name: str, *, for_nodes: bool) -> UnaryHandler:
+        handler = self._route_unary(name, for_nodes=for_nodes)
         if self._audit is not None:
             handler = self._audit.unary(name, handler)
         return handler if self._spans is None else self._spans.traced(name, handler)
 
-    def _traced_stream(self, name: str) -> StreamHandler:
-        handler = self._route_stream(name)
+    def _traced_stream(self, name: str, *, for_nodes: bool) -> StreamHandler:
+        handler = self._route_stream(name, for_nodes=for_nodes)
         if self._audit is not None:
             handler = self._audit.stream(name, handler)
         return handler if self._spans is None else self._spans.traced(name, handler)
 
     # The handler is looked up for each call, since it may change; nothing is awaited in between.
 
-    def _route_unary(self, name: str) -> UnaryHandler:
+    def _route_unary(self, name: str, *, for_nodes: bool) -> UnaryHandler:
         handlers = self._unary
 
         def handle(request: bytes, info: CallInfo) -> Awaitable[bytes]:
@@ -106,10 +116,10 @@ class MethodRouter:
             return await handlers[name](request, info)
 
         if name.startswith(INTERNAL_PREFIX):
-            return handle_node
+            return handle_node if for_nodes else _refused_to_clients
         return handle if self._gate is None else self._gate.unary(name, handle)
 
-    def _route_stream(self, name: str) -> StreamHandler:
+    def _route_stream(self, name: str, *, for_nodes: bool) -> StreamHandler:
         handlers = self._streaming
 
         def handle(stream: Stream, info: CallInfo) -> Awaitable[None]:
@@ -120,7 +130,7 @@ class MethodRouter:
             await handlers[name](stream, info)
 
         if name.startswith(INTERNAL_PREFIX):
-            return handle_node
+            return handle_node if for_nodes else _stream_refused_to_clients
         return handle if self._gate is None else self._gate.stream(name, handle)
 
 
@@ -145,6 +155,28 @@ async def _unknown(stream: Stream, info: CallInfo) -> None:
         field="method",
     )
     raise to_rpc(error, Status.UNIMPLEMENTED)
+
+
+async def _refused_to_clients(request: bytes, info: CallInfo) -> bytes:
+    raise to_rpc(ClusterAuthorizationError(client_listener_refusal(info).message))
+
+
+async def _stream_refused_to_clients(stream: Stream, info: CallInfo) -> None:
+    raise to_rpc(ClusterAuthorizationError(client_listener_refusal(info).message))
+
+
+def _without_node(handler: UnaryHandler) -> UnaryHandler:
+    def handle(request: bytes, info: CallInfo) -> Awaitable[bytes]:
+        return handler(request, info if not info.names else replace(info, names=()))
+
+    return handle
+
+
+def _stream_without_node(handler: StreamHandler) -> StreamHandler:
+    def handle(stream: Stream, info: CallInfo) -> Awaitable[None]:
+        return handler(stream, info if not info.names else replace(info, names=()))
+
+    return handle
 
 
 def _check_node(info: CallInfo) -> None:

@@ -29,6 +29,7 @@ from streamlog.api.reflection import Reflection
 from streamlog.api.service import Service
 from streamlog.config import Loaded
 from streamlog.config.addresses import Address
+from streamlog.config.listeners import Listener, client_listener, inter_broker_listener, listeners_of
 from streamlog.config.settings import log_settings
 from streamlog.config.settings import node_settings as settings
 from streamlog.controller import ActiveController, ControllerLink, ControllerService
@@ -40,7 +41,13 @@ from streamlog.metadata.records import EPOCH_FROM_INDEX
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node import served_methods
-from streamlog.node.addresses import advertised_address, bootstrap_addresses, configured_voters, listen_address
+from streamlog.node.addresses import (
+    advertised_address,
+    bootstrap_addresses,
+    configured_voters,
+    listen_address,
+    registered_listeners,
+)
 from streamlog.node.auditing import made_audit_topic, made_trail
 from streamlog.node.authorization import made_authorizer, made_gate
 from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
@@ -101,7 +108,8 @@ class Node:
             audit,
         )
         self._in_process_calls: InProcessCalls | None = None
-        self._address: Address | None = None
+        self._address: Address | None = None  # of the inter-broker listener
+        self._advertised: dict[str, Address] = {}  # by listener
         self._cluster_id = ""
         self._member: QuorumMember | None = None
         self._plane: DataPlane | None = None
@@ -119,8 +127,13 @@ class Node:
 
     @property
     def address(self) -> str:
-        """The advertised `host:port`. Empty until the node listens."""
+        """The `host:port` that is advertised to nodes. Empty until the node listens."""
         return "" if self._address is None else str(self._address)
+
+    @property
+    def client_address(self) -> str:
+        """The same for clients: of the first listener for them."""
+        return str(self._advertised[client_listener(self._config).name]) if self._advertised else ""
 
     @property
     def cluster_id(self) -> str:
@@ -149,7 +162,8 @@ class Node:
     def in_process_calls(self) -> InProcessCalls:
         """Of its methods for clients, for another front than gRPC; made when it is first used."""
         if self._in_process_calls is None:
-            self._in_process_calls = InProcessCalls(self._router, self.call_failed)
+            listener = client_listener(self._config).name if len(self._config[settings.LISTENERS]) > 1 else ""
+            self._in_process_calls = InProcessCalls(self._router, self.call_failed, listener)
         return self._in_process_calls
 
     async def wait_until_ready(self) -> None:
@@ -216,8 +230,7 @@ class Node:
         async with AsyncExitStack() as cleanup:
             directories = await self._open_directories()
             cleanup.push_async_callback(self._close_logs, directories)
-            server = await self._listen()
-            cleanup.push_async_callback(server.close, grace_s=CLOSE_GRACE_S)
+            await self._listen(cleanup)
             cleanup.push_async_callback(self._end_in_process_calls)
             voters = await self._join(directories)
             self._member = member = self._make_member(voters)
@@ -242,21 +255,37 @@ class Node:
     def _log_dirs(self) -> tuple[str, ...]:
         return self._config[log_settings.LOG_DIRS] or self._config[log_settings.LOG_DIR]
 
-    async def _listen(self) -> Server:
-        """OSError where the address cannot be bound."""
+    async def _listen(self, cleanup: AsyncExitStack) -> None:
+        """OSError where an address cannot be bound."""
         clock = self._ports.clock
         self._router.connect([self._identity.service(clock), self._health.service(clock)])
-        address = listen_address(self._config)
+        listeners = listeners_of(self._config)
+        servers: list[tuple[Listener, Server]] = []
+        for one in listeners:
+            server = await self._listen_at(one, named=len(listeners) > 1)
+            cleanup.push_async_callback(server.close, grace_s=CLOSE_GRACE_S)
+            servers.append((one, server))
+        self._advertised = {one.name: advertised_address(one, server.address) for one, server in servers}
+        self._address = self._advertised[inter_broker_listener(self._config).name]
+        for one, server in servers:
+            advertised = str(self._advertised[one.name])
+            self._ports.probe(
+                "listening", node=self._node_id, address=server.address, advertised=advertised, listener=one.name
+            )
+
+    async def _listen_at(self, listener: Listener, *, named: bool) -> Server:
+        """`named`: calls have the listener's name, since there are several."""
+        address, for_nodes = listen_address(listener), listener.for_nodes
         try:
-            server = await self._ports.network.listen(
-                address, unary=self._router.unary(), streaming=self._router.streaming()
+            return await self._ports.network.listen(
+                address,
+                unary=self._router.unary(for_nodes=for_nodes),
+                streaming=self._router.streaming(for_nodes=for_nodes),
+                listener=listener.name if named else "",
             )
         except OSError as error:
             reason = f"cannot listen on {address} ({error.strerror}): stop what listens there, or set listeners"
             raise OSError(error.errno, reason) from error
-        self._address = advertised_address(self._config, server.address)
-        self._ports.probe("listening", node=self._node_id, address=server.address, advertised=str(self._address))
-        return server
 
     async def _end_in_process_calls(self) -> None:
         if self._in_process_calls is not None:
@@ -376,6 +405,7 @@ class Node:
             incarnation_id=self._incarnation_id,
             host=self._address.host,
             port=self._address.port,
+            listeners=registered_listeners(self._config, self._advertised),
             rack=self._config[settings.BROKER_RACK],
             metadata_version_min=METADATA_VERSION_MIN,
             metadata_version_max=METADATA_VERSION_MAX,
@@ -397,7 +427,7 @@ class Node:
         for service in served_methods.client_services():
             self._health.set_serving(service, True)
         self._ready.set()
-        self._ports.probe("node_ready", node=self._node_id, address=self.address, cluster=self._cluster_id)
+        self._ports.probe("node_ready", node=self._node_id, address=self.client_address, cluster=self._cluster_id)
 
     # Stopping.
 

@@ -69,7 +69,8 @@ class CallInfo(Struct, frozen=True, kw_only=True):
     method: str
     peer: str  # address of the other end, for logs
     metadata: Mapping[str, str] = field(default_factory=dict)
-    identity: str | None = None  # subject of the caller's verified certificate; None: not TLS
+    listener: str = ""  # by which the caller came; empty: the only one, or a call of the node itself
+    identity: str | None = None  # subject of the caller's verified certificate; empty: it has none; None: not TLS
     names: tuple[str, ...] = ()  # alternative names of that certificate
     certificate: bytes | None = None  # that certificate, in PEM
     deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
@@ -219,8 +220,11 @@ class Network(Protocol):
         *,
         unary: Mapping[str, UnaryHandler],
         streaming: Mapping[str, StreamHandler],
+        listener: str = "",
     ) -> Server:
-        """Serve the methods at `host:port`. OSError(EADDRINUSE) if the address is in use."""
+        """Serve the methods at `host:port`. `listener`: its name, which handlers find in CallInfo. OSError(EADDRINUSE)
+        if the address is in use.
+        """
         ...
 
     def connect(self, address: str) -> Channel:

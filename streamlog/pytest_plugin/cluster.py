@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import CreatedTopic
 from streamlog.config import Loaded, load_node
-from streamlog.config.addresses import Protocol
+from streamlog.config.listeners import inter_broker_listener, listeners_of
 from streamlog.config.settings import node_settings
 from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.daemon.logs.log_lines import LogLines
@@ -274,18 +274,23 @@ class _RunningNode:
         if not run_task.cancelled():
             run_task.result()
 
-    def _tls(self) -> TlsCredentials | None:
-        """None: plain text."""
+    def _tls(self) -> dict[str, TlsCredentials | None]:
+        """By listener; None: plain text."""
         config = self._config.config
-        if all(one.protocol is Protocol.PLAINTEXT for one in config[node_settings.LISTENERS]):
-            return None
+        if not any(one.secure for one in listeners_of(config)):
+            return dict.fromkeys((one.name for one in listeners_of(config)), None)
         from streamlog.pytest_plugin.secure import credentials
 
-        return credentials(config, config[node_settings.NODE_ID])
+        return {one.name: credentials(config, one) if one.secure else None for one in listeners_of(config)}
 
     async def _run_node(self, serving: asyncio.Event) -> None:
         fs, workers = PosixFileSystem(), ThreadWorkers()
-        network = GrpcNetwork(on_crash=lambda error: node.call_failed(error), tls=self._tls())
+        tls = self._tls()
+        network = GrpcNetwork(
+            on_crash=lambda error: node.call_failed(error),
+            tls=tls[inter_broker_listener(self._config.config).name],
+            listeners=tls,
+        )
         spans = open_tracing(self._config.config, LogLines(self._config.config[node_settings.NODE_ID], _Logged()))
         ports = Ports(
             fs=fs,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.config import Config
+from streamlog.config.listeners import Listener
 from streamlog.errors import InvalidRequestError
-from streamlog.model import BrokerId
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.tls.authority import Authority
 from streamlog.tls.material import MaterialFiles
@@ -45,6 +45,7 @@ class ClusterCertificates:
         return self._directory / f"{name}.pem"
 
 
-def credentials(config: Config, node_id: int) -> TlsCredentials:
-    """Of a node."""
-    return TlsCredentials(MaterialFiles.of(config, BrokerId(node_id)))
+def credentials(config: Config, listener: Listener) -> TlsCredentials:
+    """Of a node's listener."""
+    files = MaterialFiles.of_listener(config, listener)
+    return TlsCredentials(files, requires_client=listener.client_auth == "required")

@@ -19,11 +19,21 @@ INTERNAL_PREFIX: Final = "/streamlog.internal."
 def check_node(info: CallInfo) -> None:
     """RpcError(PERMISSION_DENIED) if the caller's certificate is not a node's."""
     if info.identity is not None and node_of(info.names) is None:
+        why = f"the certificate {info.identity} names no" if info.identity else "without a certificate the caller is no"
         raise RpcError(
             Status.PERMISSION_DENIED,
-            f"{info.method.lstrip('/')} is for nodes of the cluster only: the certificate {info.identity} names no "
-            f"node ({node_uri(0)[:-1]}ID among its alternative names)",
+            f"{info.method.lstrip('/')} is for nodes of the cluster only: {why} node ({node_uri(0)[:-1]}ID among its "
+            "alternative names)",
         )
+
+
+def client_listener_refusal(info: CallInfo) -> RpcError:
+    """Of a method between nodes at a listener for clients."""
+    return RpcError(
+        Status.PERMISSION_DENIED,
+        f"{info.method.lstrip('/')} is for nodes of the cluster only, and not served at listener {info.listener} "
+        "(inter.broker.listener.name)",
+    )
 
 
 def check_speaker(info: CallInfo, node_id: int) -> None:

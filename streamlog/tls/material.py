@@ -21,20 +21,23 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from msgspec import Struct
 
 from streamlog.config import Config
+from streamlog.config.listeners import Listener, tls_of
 from streamlog.config.settings import tls_settings as tls
+from streamlog.config.settings.node_settings import NODE_ID
 from streamlog.errors import InvalidConfigError
 from streamlog.model import BrokerId
 from streamlog.regular_file import OTHERS, read_regular
 from streamlog.tls.identity import node_of, node_uri
 
 FILE_BYTES_MAX: Final = 1 << 20
+NEVER: Final = datetime.datetime.max.replace(tzinfo=datetime.UTC)
 EXPIRY_WARNING: Final = datetime.timedelta(days=30)
 _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 
 
 class Material(Struct, frozen=True, kw_only=True):
     """In PEM. `expires`: when the own certificate or one of its chain does; `roots_expire`: the first of the trusted
-    authorities. In UTC.
+    authorities. In UTC; NEVER where there is no such part.
     """
 
     key: bytes
@@ -42,8 +45,8 @@ class Material(Struct, frozen=True, kw_only=True):
     roots: bytes
     subject: str  # RFC 4514
     node_id: BrokerId | None  # None: the certificate is not a node's
-    expires: datetime.datetime
-    roots_expire: datetime.datetime
+    expires: datetime.datetime = NEVER
+    roots_expire: datetime.datetime = NEVER
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -65,7 +68,9 @@ class Material(Struct, frozen=True, kw_only=True):
 
 
 class MaterialFiles(Struct, frozen=True, kw_only=True):
-    """Where the material comes from: a file's path, or the PEM text itself."""
+    """Where the material comes from: a file's path, or the PEM text itself. Without a key (a client that logs in
+    otherwise), or without authorities (a listener that requests no certificates), that part stays empty.
+    """
 
     keystore: str | None
     key: str | None
@@ -79,9 +84,22 @@ class MaterialFiles(Struct, frozen=True, kw_only=True):
         return f"MaterialFiles(keystore={self.keystore!r}, truststore={self.truststore!r}, node_id={self.node_id})"
 
     @classmethod
-    def of(cls, config: Config, node_id: BrokerId | None = None) -> MaterialFiles:
+    def of_listener(cls, config: Config, listener: Listener) -> MaterialFiles:
+        """Of a node's. Its certificate must be the node's own where nodes connect."""
+        found = tls_of(config, listener.name)
         return cls(
-            node_id=node_id,
+            node_id=BrokerId(config[NODE_ID]) if listener.for_nodes else None,
+            keystore=found.keystore,
+            key=found.key,
+            chain=found.chain,
+            truststore=found.truststore,
+            roots=found.roots,
+        )
+
+    @classmethod
+    def of(cls, config: Config) -> MaterialFiles:
+        """Of a client."""
+        return cls(
             keystore=config[tls.SSL_KEYSTORE_LOCATION],
             key=config[tls.SSL_KEYSTORE_KEY],
             chain=config[tls.SSL_KEYSTORE_CERTIFICATE_CHAIN],
@@ -95,20 +113,17 @@ class MaterialFiles(Struct, frozen=True, kw_only=True):
 
     def load(self) -> Material:
         """Blocks. InvalidConfigError, with the setting, the file and what is wrong with it."""
+        where = tls.SSL_KEYSTORE_KEY.name
         if self.keystore is not None:
+            where = f"{tls.SSL_KEYSTORE_LOCATION.name}={self.keystore}"
             key = chain = _read(tls.SSL_KEYSTORE_LOCATION.name, self.keystore, secret=True)
             chain = chain[chain.find(_BEGIN) :] if _BEGIN in chain else b""
-            where = f"{tls.SSL_KEYSTORE_LOCATION.name}={self.keystore}"
         else:
             key, chain = (self.key or "").encode(), (self.chain or "").encode()
-            where = tls.SSL_KEYSTORE_KEY.name
-        if self.truststore is not None:
-            roots = _read(tls.SSL_TRUSTSTORE_LOCATION.name, self.truststore)
-            trust = f"{tls.SSL_TRUSTSTORE_LOCATION.name}={self.truststore}"
-        else:
-            roots, trust = (self.roots or "").encode(), tls.SSL_TRUSTSTORE_CERTIFICATES.name
-        authorities = _certificates(trust, roots)
-        found = _checked(where, key, chain, roots, min(one.not_valid_after_utc for one in authorities))
+        roots, roots_expire = self._load_roots()
+        if self.keystore is None and self.key is None and self.node_id is None:
+            return Material(key=b"", chain=b"", roots=roots, subject="", node_id=None, roots_expire=roots_expire)
+        found = _checked(where, key, chain, roots, roots_expire)
         if self.node_id is not None and found.node_id != self.node_id:
             whose = "no node's" if found.node_id is None else f"node {found.node_id}'s"
             raise _wrong(
@@ -117,6 +132,19 @@ class MaterialFiles(Struct, frozen=True, kw_only=True):
                 f"{node_uri(self.node_id)} among its alternative names (streamlogctl security node {self.node_id})",
             )
         return found
+
+    def _load_roots(self) -> tuple[bytes, datetime.datetime]:
+        if self.truststore is not None:
+            roots = _read(tls.SSL_TRUSTSTORE_LOCATION.name, self.truststore)
+            return roots, _first_expiry(f"{tls.SSL_TRUSTSTORE_LOCATION.name}={self.truststore}", roots)
+        if self.roots is None:
+            return b"", NEVER
+        roots = self.roots.encode()
+        return roots, _first_expiry(tls.SSL_TRUSTSTORE_CERTIFICATES.name, roots)
+
+
+def _first_expiry(where: str, roots: bytes) -> datetime.datetime:
+    return min(one.not_valid_after_utc for one in _certificates(where, roots))
 
 
 def _checked(where: str, key: bytes, chain: bytes, roots: bytes, roots_expire: datetime.datetime) -> Material:

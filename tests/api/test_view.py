@@ -74,13 +74,13 @@ def test_a_dead_node_shows_in_its_partitions(rig: Rig) -> None:
     message = view.partition(PartitionId(0), rig.partition(), rig.image)
     assert list(message.offline) == [1]
     assert 1 not in message.isr
-    assert [node.node_id for node in view.live_nodes(rig.image)] == [0, 2]
-    dead = view.node_description(rig.broker(1), rig.image)
+    assert [node.node_id for node in view.live_nodes(rig.image, "")] == [0, 2]
+    dead = view.node_description(rig.broker(1), rig.image, "")
     assert (dead.state, dead.replica_count, dead.leader_count) == (pb.NODE_STATE_FENCED, 1, 0)
     assert (dead.node.host, dead.node.port, dead.node.rack) == ("node1", 9092, "b")
-    assert view.node_description(rig.broker(0), rig.image).state == pb.NODE_STATE_ACTIVE
+    assert view.node_description(rig.broker(0), rig.image, "").state == pb.NODE_STATE_ACTIVE
     rig.heartbeat(0, want_shut_down=True)
-    assert view.node_description(rig.broker(0), rig.image).state == pb.NODE_STATE_STOPPING
+    assert view.node_description(rig.broker(0), rig.image, "").state == pb.NODE_STATE_STOPPING
 
 
 def test_a_partition_without_a_leader_says_so(rig: Rig) -> None:

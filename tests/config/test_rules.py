@@ -61,10 +61,6 @@ class TestListeners:
         del half["ssl.keystore.location"]
         assert "needs ssl.keystore.location, or ssl.keystore.key and" in complaint(of_node, half)
 
-    def test_one_listener(self) -> None:
-        text = complaint(of_node, {"listeners": "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2"})
-        assert text.endswith("must have at most 1 items")
-
     def test_advertised_in_the_same_protocol(self) -> None:
         text = complaint(of_node, {"advertised.listeners": "SSL://node-1:9092"})
         assert text.endswith("must be PLAINTEXT:// as listeners=PLAINTEXT://127.0.0.1:9092")
@@ -236,11 +232,12 @@ def test_urls_of_keys_and_tokens(url: str, said: str) -> None:
     assert said in complaint(of_node, {"sasl.oauthbearer.jwks.endpoint.url": url})
 
 
-def test_a_client_needs_a_certificate_and_authorities_for_tls() -> None:
+def test_a_client_needs_authorities_for_tls_and_a_certificate_whole_or_not_at_all() -> None:
     for load in (load_producer, load_consumer, load_admin):
-        said = complaint(load, {"security.protocol": "SSL"})
+        said = complaint(load, {"security.protocol": "SSL", "ssl.keystore.key": "x"})
         assert "needs ssl.keystore.location, or ssl.keystore.key and" in said
         assert "needs ssl.truststore.location or" in said
+        load({"security.protocol": "SSL", "ssl.truststore.location": "/ca.crt"})
 
 
 def test_back_off_that_stands_on_its_head_is_warned_of() -> None:

@@ -44,7 +44,12 @@ class ScriptedNetwork:
         return ScriptedChannel(self, address)
 
     async def listen(
-        self, address: str, *, unary: Mapping[str, UnaryHandler], streaming: Mapping[str, StreamHandler]
+        self,
+        address: str,
+        *,
+        unary: Mapping[str, UnaryHandler],
+        streaming: Mapping[str, StreamHandler],
+        listener: str = "",
     ) -> Server:
         raise NotImplementedError
 

@@ -29,8 +29,7 @@ class Rig:
 
     def certificates(self, *, days: int) -> NodeCertificates:
         self.renew(days)
-        found = node_certificates(self.config(), LogLines(1, self.out))
-        assert found is not None
+        [found] = node_certificates(self.config(), LogLines(1, self.out)).values()
         return found
 
     def renew(self, days: int) -> None:
@@ -71,12 +70,12 @@ def test_a_renewed_certificate_is_looked_at_afresh(rig: Rig) -> None:
 
 def test_the_metric_is_of_the_material_in_use(rig: Rig) -> None:
     certificates = rig.certificates(days=10)
-    [family] = certificate_families(certificates)
+    [family] = certificate_families([certificates])
     first = dict(family.samples)
     assert first["keystore",] == certificates.material.expires.timestamp()
     assert first["truststore",] == certificates.material.roots_expire.timestamp()
     (rig.authority.directory / "node-1.pem").write_text("")
     with pytest.raises(InvalidConfigError):
         certificates.load()
-    assert dict(certificate_families(certificates)[0].samples) == first
-    assert certificate_families(None)[0].samples == []
+    assert dict(certificate_families([certificates])[0].samples) == first
+    assert certificate_families([])[0].samples == []

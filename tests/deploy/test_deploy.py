@@ -10,6 +10,7 @@ import pytest
 
 from streamlog.config import PropertiesFile, load_node
 from streamlog.config.addresses import VoterAddress
+from streamlog.config.listeners import inter_broker_listener
 from streamlog.config.settings import log_settings, node_settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -28,16 +29,18 @@ def test_settings_are_known_and_allowed(path: Path) -> None:
     loaded(path)
 
 
-def test_the_three_nodes_are_one_cluster() -> None:
-    paths = sorted((DEPLOY / "three-nodes").glob("*.properties"))
+@pytest.mark.parametrize("folder", ["three-nodes", "secure-nodes"])
+def test_the_three_nodes_are_one_cluster(folder: str) -> None:
+    paths = sorted((DEPLOY / folder).glob("*.properties"))
     assert len(paths) == 3
     [voters] = {loaded(path) for path in paths}
     for number, path in enumerate(paths, start=1):
         config = load_node(PropertiesFile(path.name, path.read_text())).config
         assert config[node_settings.NODE_ID] == number
-        [advertised] = config[node_settings.ADVERTISED_LISTENERS]
-        assert advertised.address == voters[number - 1].address
-        assert config[log_settings.LOG_DIRS] == ("/var/lib/streamlog",)
+        listener = inter_broker_listener(config)
+        assert listener.advertised == voters[number - 1].address
+        assert listener.secure is (folder == "secure-nodes")
+        assert config[log_settings.LOG_DIRS][0].startswith("/var/lib/streamlog")
 
 
 def test_the_commands_that_are_run_are_installed() -> None:

@@ -41,7 +41,7 @@ def families() -> dict[str, Family]:
         found += process_families(GrpcNetwork(on_crash=_fail), fs)
     finally:
         fs.close()
-    return {family.name: family for family in [*found, *LoopDelay().families(), *certificate_families(None)]}
+    return {family.name: family for family in [*found, *LoopDelay().families(), *certificate_families(())]}
 
 
 def _fail(error: Exception) -> None:

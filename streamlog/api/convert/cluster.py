@@ -29,15 +29,15 @@ class VoterChange(Struct, frozen=True, kw_only=True):
     replaced: BrokerId | None  # the voter that it replaces; None: none
 
 
-def described(image: MetadataImage, *, controller: BrokerId | None) -> pb.DescribeClusterResponse:
-    """From the image; `set_quorum` adds the quorum."""
+def described(image: MetadataImage, *, controller: BrokerId | None, listener: str) -> pb.DescribeClusterResponse:
+    """From the image; `set_quorum` adds the quorum. `listener`: of the caller."""
     short = {
         key for broker_id in image.brokers for key in image.roles.partitions_without(Role.REPLICA, Role.ISR, broker_id)
     }
     return pb.DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller=controller,
-        nodes=[node_description(broker, image) for broker in image.brokers.values()],
+        nodes=[node_description(broker, image, listener) for broker in image.brokers.values()],
         metadata_version=image.metadata_version,
         topic_count=len(image.topics),
         partition_count=image.partition_count,

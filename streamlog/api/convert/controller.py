@@ -12,7 +12,7 @@ from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import controller_pb2 as pb
 from streamlog.metadata.brokers.liveness import BrokerHeartbeat, ClockAnswer, ClockReport, HeartbeatResponse
-from streamlog.metadata.brokers.registration import DIRECTORIES_MAX, RegisterBroker
+from streamlog.metadata.brokers.registration import DIRECTORIES_MAX, LISTENERS_MAX, RegisterBroker
 from streamlog.metadata.cluster import ProducerIdBlock
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey
@@ -24,7 +24,7 @@ from streamlog.metadata.partitions.isr import (
     IsrResult,
     ReportOfflineReplicas,
 )
-from streamlog.metadata.records import MetadataVersion, Partition
+from streamlog.metadata.records import BrokerListener, MetadataVersion, Partition
 from streamlog.model import (
     NO_BROKER,
     BrokerEpoch,
@@ -53,6 +53,7 @@ def to_register(command: RegisterBroker) -> pb.RegisterRequest:
         metadata_version_max=command.metadata_version_max,
         directory_ids=command.directory_ids,
         previous_broker_epoch=command.previous_broker_epoch,
+        listeners=[pb.RegisteredListener(name=one.name, host=one.host, port=one.port) for one in command.listeners],
     )
 
 
@@ -69,6 +70,15 @@ def register(message: pb.RegisterRequest) -> RegisterBroker:
         metadata_version_max=MetadataVersion(message.metadata_version_max),
         directory_ids=each(message.directory_ids, "directory_ids", bytes, count_max=DIRECTORIES_MAX),
         previous_broker_epoch=BrokerEpoch(message.previous_broker_epoch),
+        listeners=each(message.listeners, "listeners", _listener, count_max=LISTENERS_MAX),
+    )
+
+
+def _listener(message: pb.RegisteredListener) -> BrokerListener:
+    return BrokerListener(
+        name=without_controls(message.name, "listeners.name"),
+        host=without_controls(message.host, "listeners.host"),
+        port=message.port,
     )
 
 

@@ -11,19 +11,34 @@ from streamlog.metadata.records import Broker, ConfigTarget, ConfigTargetType, P
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import NO_BROKER, BrokerId, PartitionId
 
-
-def node(broker: Broker) -> common_pb2.Node:
-    return common_pb2.Node(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
+# `listener`: by which the caller came, empty where there is one. Callers get the addresses of their own listener.
 
 
-def live_nodes(image: MetadataImage) -> list[common_pb2.Node]:
-    """By rising id."""
-    return [node(broker) for broker in image.brokers.values() if not broker.fenced]
+def node(broker: Broker, listener: str) -> common_pb2.Node:
+    """At the address for nodes, if it has no such listener."""
+    host, port = broker.listener(listener) or (broker.host, broker.port)
+    return common_pb2.Node(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
 
 
-def node_description(broker: Broker, image: MetadataImage) -> admin_pb2.NodeDescription:
+def localize(message: common_pb2.Node, image: MetadataImage, listener: str) -> None:
+    """For a node in another node's answer, which has the address for nodes: the caller's instead."""
+    broker = image.brokers.get(BrokerId(message.node_id))
+    if listener and broker is not None:
+        message.CopyFrom(node(broker, listener))
+
+
+def live_nodes(image: MetadataImage, listener: str) -> list[common_pb2.Node]:
+    """By rising id. Without those that have no such listener, as in Kafka: such callers may not reach them."""
+    return [
+        node(broker, listener)
+        for broker in image.brokers.values()
+        if not broker.fenced and broker.listener(listener) is not None
+    ]
+
+
+def node_description(broker: Broker, image: MetadataImage, listener: str) -> admin_pb2.NodeDescription:
     return admin_pb2.NodeDescription(
-        node=node(broker),
+        node=node(broker, listener),
         state=_node_state(broker),
         broker_epoch=broker.epoch,
         draining=broker.draining,

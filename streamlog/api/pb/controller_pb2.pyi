@@ -39,6 +39,7 @@ class RegisterRequest(_message.Message):
     METADATA_VERSION_MAX_FIELD_NUMBER: _builtins.int
     DIRECTORY_IDS_FIELD_NUMBER: _builtins.int
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """INCONSISTENT_CLUSTER_ID if it is another one."""
     node_id: _builtins.int
@@ -46,7 +47,7 @@ class RegisterRequest(_message.Message):
     incarnation_id: _builtins.bytes
     """16 bytes, drawn at each start of the process."""
     host: _builtins.str
-    """Where clients and nodes reach it."""
+    """Where nodes reach it, and clients where it has one listener."""
     port: _builtins.int
     """1 to 65535."""
     rack: _builtins.str
@@ -61,6 +62,10 @@ class RegisterRequest(_message.Message):
     def directory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """16 bytes each, of its log directories, ascending. At most 1,000."""
 
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegisteredListener]:
+        """Of a node with several, by name, the one for nodes too; that is also host and port. Empty: there is one. At most 8."""
+
     def __init__(
         self,
         *,
@@ -74,14 +79,44 @@ class RegisterRequest(_message.Message):
         metadata_version_max: _builtins.int = ...,
         directory_ids: _abc.Iterable[_builtins.bytes] | None = ...,
         previous_broker_epoch: _builtins.int = ...,
+        listeners: _abc.Iterable[Global___RegisteredListener] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_ids", b"directory_ids", "host", b"host", "incarnation_id", b"incarnation_id", "metadata_version_max", b"metadata_version_max", "metadata_version_min", b"metadata_version_min", "node_id", b"node_id", "port", b"port", "previous_broker_epoch", b"previous_broker_epoch", "rack", b"rack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_ids", b"directory_ids", "host", b"host", "incarnation_id", b"incarnation_id", "listeners", b"listeners", "metadata_version_max", b"metadata_version_max", "metadata_version_min", b"metadata_version_min", "node_id", b"node_id", "port", b"port", "previous_broker_epoch", b"previous_broker_epoch", "rack", b"rack"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterRequest: _TypeAlias = RegisterRequest  # noqa: Y015
+
+@_typing.final
+class RegisteredListener(_message.Message):
+    """Where callers of one listener of a node find it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """In capitals."""
+    host: _builtins.str
+    port: _builtins.int
+    """1 to 65535."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "name", b"name", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegisteredListener: _TypeAlias = RegisteredListener  # noqa: Y015
 
 @_typing.final
 class RegisterResponse(_message.Message):

@@ -105,7 +105,7 @@ class Replicas:
             settings_of=self._settings.of,
             lag_max_ms=self._lag_max_ms,
             is_active=self._is_active,
-            address_of=view.address_of,
+            address_of=view.hinted_address,
             spawn=self._spawn,
             role_changed=self._role_changed,
             went_offline=self._reports.wake,
@@ -227,7 +227,7 @@ class Replicas:
             raise LeaderNotAvailableError(f"{partition} has no leader now", leader_epoch=state.leader_epoch)
         if state.leader == self._me:
             raise LeaderNotAvailableError(f"{partition}: this node is about to lead", leader_epoch=state.leader_epoch)
-        raise not_leader(partition, state, self._view.address_of)
+        raise not_leader(partition, state, self._view.hinted_address)
 
     def _topic(self, name: str, topic_id: TopicId | None) -> Topic:
         image = self._view.image
@@ -305,7 +305,7 @@ class Replicas:
             raise replica.offline
         if replica is None or replica.log is None or replica.topic_id != found.topic_id:
             state = require_partition(found, partition)
-            raise not_leader(TopicPartition(found.name, partition), state, self._view.address_of)
+            raise not_leader(TopicPartition(found.name, partition), state, self._view.hinted_address)
         return replica, replica.log
 
     async def read_range(
@@ -320,7 +320,7 @@ class Replicas:
         replica = self._replicas.get(TopicPartition(topic.name, partition))
         if replica is None or replica.log is None or replica.topic_id != topic_id or replica.refusal is not None:
             state = require_partition(topic, partition)
-            raise not_leader(TopicPartition(topic.name, partition), state, self._view.address_of)
+            raise not_leader(TopicPartition(topic.name, partition), state, self._view.hinted_address)
         log = replica.log
         if start < log.log_start_offset or end > min(replica.high_watermark, log.log_end_offset):
             raise log.out_of_range(end)

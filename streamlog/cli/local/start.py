@@ -108,8 +108,9 @@ def _check_alive(nodes: Sequence[LocalNode]) -> None:
 
 
 def _admin_of(node: LocalNode, settings: Mapping[str, str]) -> AsyncAdmin:
+    address = node.admin_address(secure=bool(settings))
     times = {"default.api.timeout.ms": _ASK_NUMBERSOUT_MS, "request.timeout.ms": _ASK_NUMBERSOUT_MS}
-    return AsyncAdmin({**settings, "bootstrap.servers": node.address, **times}, unreachable_s=0.0)
+    return AsyncAdmin({**settings, "bootstrap.servers": address, **times}, unreachable_s=0.0)
 
 
 async def _waits_for(admin: AsyncAdmin, wanted: set[int]) -> str:

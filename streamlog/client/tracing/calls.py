@@ -48,9 +48,14 @@ class TracedNetwork:
         return _TracedChannel(self._network.connect(address))
 
     async def listen(
-        self, address: str, *, unary: Mapping[str, UnaryHandler], streaming: Mapping[str, StreamHandler]
+        self,
+        address: str,
+        *,
+        unary: Mapping[str, UnaryHandler],
+        streaming: Mapping[str, StreamHandler],
+        listener: str = "",
     ) -> Server:
-        return await self._network.listen(address, unary=unary, streaming=streaming)
+        return await self._network.listen(address, unary=unary, streaming=streaming, listener=listener)
 
 
 class _TracedChannel:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _LOOP: Final = "a node serves all requests on one event loop: there are no thread pools"
-_ONE_LISTENER: Final = "a node has one listener, for clients, nodes and the quorum alike"
+_QUORUM_LISTENER: Final = "the quorum uses the listener between nodes: inter.broker.listener.name"
 _SASL: Final = "a client authenticates with a certificate, a password or a bearer token"
 _PEM: Final = (
     "TLS is gRPC's, with keys and certificates in PEM: it has none of Java's providers, key stores and algorithms"
@@ -54,7 +54,8 @@ _BY_PREFIX: Final[Mapping[str, str]] = {
     "replication.quota.": _QUOTA_WINDOW,
     "controller.quota.": _QUOTA_WINDOW,
     "alter.log.dirs.replication.quota.": _QUOTA_WINDOW,
-    "listener.name.": _ONE_LISTENER,
+    "listener.name.": "of one listener only ssl.keystore.*, ssl.truststore.* and ssl.client.auth can be set, with "
+    "its name in small letters",
     "ssl.": _PEM,
     "confluent.": "it is a setting of Confluent's server",
     "internal.": "it is a setting of Kafka's tests",
@@ -69,12 +70,10 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "broker.id": "a node has one id: use node.id",
     "broker.id.generation.enable": "node ids are not generated: use node.id",
     "reserved.broker.max.id": "node ids are not generated: use node.id",
-    "controller.listener.names": _ONE_LISTENER,
-    "control.plane.listener.name": _ONE_LISTENER,
-    "inter.broker.listener.name": _ONE_LISTENER,
-    "security.inter.broker.protocol": _ONE_LISTENER,
-    "listener.security.protocol.map": _ONE_LISTENER,
-    "early.start.listeners": _ONE_LISTENER,
+    "controller.listener.names": _QUORUM_LISTENER,
+    "control.plane.listener.name": _QUORUM_LISTENER,
+    "security.inter.broker.protocol": "use inter.broker.listener.name",
+    "early.start.listeners": "all listeners start at the same time",
     "host.name": "use listeners",
     "port": "use listeners",
     "advertised.host.name": "use advertised.listeners",

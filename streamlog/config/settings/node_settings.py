@@ -13,6 +13,9 @@ from streamlog.config.addresses import (
     AddressKind,
     ListenerAddress,
     ListenerKind,
+    ListenerNameKind,
+    ListenerProtocol,
+    ListenerProtocolKind,
     Protocol,
     VoterAddress,
     VoterKind,
@@ -21,6 +24,7 @@ from streamlog.config.kinds import INT64_MAX, Boolean, ListOf, OneOf, Text, coun
 from streamlog.config.setting import Setting, Table, Update, section
 from streamlog.config.settings.group_settings import GROUPS
 from streamlog.config.settings.http_settings import HTTP_API
+from streamlog.config.settings.listener_settings import listener_setting_named
 from streamlog.config.settings.log_settings import LOGS
 from streamlog.config.settings.node_tracing_settings import NODE_TRACING
 from streamlog.config.settings.security_settings import SECURITY
@@ -29,6 +33,7 @@ from streamlog.config.settings.topic_defaults import DEFAULTS
 # Requests are checked against these limits before anything is allocated (FAULTS "Bad input").
 PARTITIONS_MAX: Final = 10_000
 REPLICAS_MAX: Final = 1_000
+LISTENERS_MAX: Final = 8
 
 # A table reads best with an entry's facts on one line and its sentence below.
 # fmt: off
@@ -42,12 +47,25 @@ BROKER_RACK: Final = Setting(
     "broker.rack", Text(253, may_be_empty=True), "",
     doc="The rack or zone of the node: replicas of a partition are placed on different ones.")
 LISTENERS: Final[Setting[tuple[ListenerAddress, ...]]] = Setting(
-    "listeners", ListOf(ListenerKind(), items_min=1, items_max=1),
-    (ListenerAddress(Protocol.PLAINTEXT, Address("127.0.0.1", 9092)),), kafka="PLAINTEXT://:9092, on all addresses",
-    doc="The one address where clients and nodes reach this node; without a host: all addresses of the machine.")
+    "listeners", ListOf(ListenerKind(), items_min=1, items_max=LISTENERS_MAX),
+    (ListenerAddress("PLAINTEXT", Address("127.0.0.1", 9092)),), kafka="PLAINTEXT://:9092, on all addresses",
+    doc="The addresses where clients and nodes reach this node, such as one for clients and one for nodes; without a "
+        "host: all addresses of the machine.")
 ADVERTISED_LISTENERS: Final[Setting[tuple[ListenerAddress, ...]]] = Setting(
-    "advertised.listeners", ListOf(ListenerKind(advertised=True), items_max=1), (), default_doc="that of listeners",
-    doc="The address that clients and nodes use to connect to this node, where it differs from listeners.")
+    "advertised.listeners", ListOf(ListenerKind(advertised=True), items_max=LISTENERS_MAX), (),
+    default_doc="those of listeners",
+    doc="The addresses that clients and nodes use to connect to this node, by listener, where they differ from "
+        "listeners.")
+LISTENER_SECURITY_PROTOCOL_MAP: Final[Setting[tuple[ListenerProtocol, ...]]] = Setting(
+    "listener.security.protocol.map", ListOf(ListenerProtocolKind(), items_max=100),
+    (ListenerProtocol("PLAINTEXT", Protocol.PLAINTEXT), ListenerProtocol("SSL", Protocol.SSL)),
+    kafka="SASL_PLAINTEXT and SASL_SSL too",
+    doc="Whether a listener, by its name, uses TLS (SSL) or none (PLAINTEXT).")
+INTER_BROKER_LISTENER_NAME: Final[Setting[str | None]] = Setting(
+    "inter.broker.listener.name", ListenerNameKind(), None, default_doc="the only listener",
+    kafka="by security.inter.broker.protocol",
+    doc="The listener by which nodes connect to each other; with several listeners the services between nodes are "
+        "served at this one only.")
 ALLOW_PLAINTEXT_PUBLIC_LISTENERS: Final = Setting(
     "allow.plaintext.public.listeners", Boolean(), False, ours=True,
     doc="Whether a PLAINTEXT listener may be on an address that other machines can reach.")
@@ -204,4 +222,8 @@ CONNECTIONS_MAX_IDLE_MS: Final = Setting(
     doc="How long a connection without a call stays open.")
 # fmt: on
 
-NODE: Final = Table("node", [section("The node", globals()), HTTP_API, LOGS, DEFAULTS, GROUPS, SECURITY, NODE_TRACING])
+NODE: Final = Table(
+    "node",
+    [section("The node", globals()), HTTP_API, LOGS, DEFAULTS, GROUPS, SECURITY, NODE_TRACING],
+    named=listener_setting_named,
+)

@@ -35,6 +35,7 @@ from streamlog.metadata.decision import (
     SetControllerTimer,
     Then,
 )
+from streamlog.metadata.features import LISTENERS
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import Role
 from streamlog.metadata.partitions.election import Occasion
@@ -43,6 +44,7 @@ from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     Broker,
     BrokerChangeRecord,
+    BrokerListener,
     BrokerRecord,
     MetadataVersion,
     PartitionChangeRecord,
@@ -54,6 +56,8 @@ from streamlog.model import INT32_MAX, BrokerEpoch, BrokerId
 TEXT_LENGTH_MAX: Final = 253
 DIRECTORIES_MAX: Final = 1_000
 ID_BYTES: Final = 16
+LISTENERS_MAX: Final = 8
+LISTENER_NAME_MAX: Final = 64
 
 
 class RegisterBroker(Struct, frozen=True, kw_only=True):
@@ -67,6 +71,7 @@ class RegisterBroker(Struct, frozen=True, kw_only=True):
     metadata_version_max: MetadataVersion
     directory_ids: tuple[bytes, ...] = ()
     previous_broker_epoch: BrokerEpoch = EPOCH_FROM_INDEX  # from the clean-shutdown mark; EPOCH_FROM_INDEX: none
+    listeners: tuple[BrokerListener, ...] = ()  # as Broker's
 
 
 class Registered(Struct, frozen=True, kw_only=True):
@@ -139,6 +144,16 @@ def _check(command: RegisterBroker, image: MetadataImage) -> None:
             field="metadata.version",
             limit=image.metadata_version,
         )
+    if command.listeners and image.metadata_version < LISTENERS:
+        raise UnsupportedVersionError(
+            f"node {command.broker_id} has several listeners, which needs metadata.version {LISTENERS}, and the "
+            f"cluster is at {image.metadata_version}: once all nodes run this release, 'streamlogctl cluster upgrade'; "
+            "until then give the node one listener",
+            field="listeners",
+            limit=image.metadata_version,
+        )
+    if len({one.name for one in command.listeners}) != len(command.listeners):
+        raise InvalidRequestError("listeners must have different names", field="listeners")
     limits = (
         ("broker_id", command.broker_id, 0, INT32_MAX),
         ("port", command.port, 1, 65_535),
@@ -147,6 +162,10 @@ def _check(command: RegisterBroker, image: MetadataImage) -> None:
         ("incarnation_id", len(command.incarnation_id), ID_BYTES, ID_BYTES),
         ("directory_ids", len(command.directory_ids), 0, DIRECTORIES_MAX),
         *(("directory_ids", len(directory_id), ID_BYTES, ID_BYTES) for directory_id in command.directory_ids),
+        ("listeners", len(command.listeners), 0, LISTENERS_MAX),
+        *(("listeners", len(one.name), 1, LISTENER_NAME_MAX) for one in command.listeners),
+        *(("listeners", len(one.host), 1, TEXT_LENGTH_MAX) for one in command.listeners),
+        *(("listeners", one.port, 1, 65_535) for one in command.listeners),
     )
     for name, value, low, high in limits:
         if not low <= value <= high:
@@ -192,4 +211,5 @@ def _broker(command: RegisterBroker, existing: Broker | None) -> Broker:
         metadata_version_max=command.metadata_version_max,
         directory_ids=tuple(sorted(command.directory_ids)),
         draining=existing is not None and existing.draining,
+        listeners=tuple(sorted(command.listeners, key=lambda one: one.name)),
     )

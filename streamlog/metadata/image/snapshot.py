@@ -163,7 +163,9 @@ def _text_bytes(record: MetadataRecord) -> int:
     if isinstance(record, ConfigRecord):
         return 4 * len(record.value or "")
     if isinstance(record, BrokerRecord):
-        return 4 * (len(record.broker.host) + len(record.broker.rack)) + 18 * len(record.broker.directory_ids)
+        broker = record.broker
+        listeners = sum(4 * (len(one.name) + len(one.host)) + 16 for one in broker.listeners)
+        return 4 * (len(broker.host) + len(broker.rack)) + 18 * len(broker.directory_ids) + listeners
     if isinstance(record, AclRecord):
         return 4 * (len(record.acl.name) + len(record.acl.principal))
     return 0

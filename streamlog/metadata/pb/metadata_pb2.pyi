@@ -298,6 +298,7 @@ class BrokerRecord(_message.Message):
     FENCED_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     """0: the index of the command that holds this record."""
@@ -319,6 +320,10 @@ class BrokerRecord(_message.Message):
     def directory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """16 bytes each, of its log directories, ascending."""
 
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerListener]:
+        """By name, the one for nodes too. Empty: host and port are for clients and nodes."""
+
     def __init__(
         self,
         *,
@@ -334,14 +339,42 @@ class BrokerRecord(_message.Message):
         fenced: _builtins.bool = ...,
         stopping: _builtins.bool = ...,
         draining: _builtins.bool = ...,
+        listeners: _abc.Iterable[Global___BrokerListener] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "directory_ids", b"directory_ids", "draining", b"draining", "fenced", b"fenced", "host", b"host", "incarnation_id", b"incarnation_id", "metadata_version_max", b"metadata_version_max", "metadata_version_min", b"metadata_version_min", "port", b"port", "rack", b"rack", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "directory_ids", b"directory_ids", "draining", b"draining", "fenced", b"fenced", "host", b"host", "incarnation_id", b"incarnation_id", "listeners", b"listeners", "metadata_version_max", b"metadata_version_max", "metadata_version_min", b"metadata_version_min", "port", b"port", "rack", b"rack", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerRecord: _TypeAlias = BrokerRecord  # noqa: Y015
+
+@_typing.final
+class BrokerListener(_message.Message):
+    """Where callers of one listener of a node find it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    host: _builtins.str
+    port: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "name", b"name", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerListener: _TypeAlias = BrokerListener  # noqa: Y015
 
 @_typing.final
 class BrokerChangeRecord(_message.Message):

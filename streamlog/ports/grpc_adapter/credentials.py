@@ -20,7 +20,7 @@ RELOAD_S: Final = 2.0
 
 
 class PemMaterial(Protocol):
-    """In PEM."""
+    """In PEM. No key and chain: of a client without a certificate. No roots: of a server that requests none."""
 
     @property
     def key(self) -> bytes: ...
@@ -43,13 +43,21 @@ class MaterialSource(Protocol):
 
 
 class TlsCredentials:
-    """`watch` follows the files. `version` rises with each change."""
+    """`watch` follows the files. `version` rises with each change. Of one server at most."""
 
-    def __init__(self, source: MaterialSource, report: Callable[[str, str], None] = lambda level, what: None) -> None:
+    def __init__(
+        self,
+        source: MaterialSource,
+        report: Callable[[str, str], None] = lambda level, what: None,
+        *,
+        requires_client: bool = True,
+    ) -> None:
         """Loads the material; raises what `source.load` raises. `report` gets the level (INFO, WARN) and text of
-        messages about reloads, on the event loop.
+        messages about reloads, on the event loop. `requires_client`: as a server, request and require the client's
+        certificate; without it none is requested.
         """
         self._source = source
+        self._requires_client = requires_client
         self._report = report
         self._signature = source.signature()
         self._material = source.load()
@@ -59,10 +67,10 @@ class TlsCredentials:
         self.channel = self._channel()
 
     def server(self) -> grpc.ServerCredentials:
-        """Clients must present a certificate of a trusted authority."""
+        """Clients must present a certificate of a trusted authority, unless none is requested."""
         fetch: Any = self._for_handshake  # may return None, which the stubs do not know
         return grpc.dynamic_ssl_server_credentials(
-            _server_configuration(self._material), fetch, require_client_authentication=True
+            _server_configuration(self._material), fetch, require_client_authentication=self._requires_client
         )
 
     async def watch(self) -> None:
@@ -86,7 +94,7 @@ class TlsCredentials:
 
     def _channel(self) -> grpc.ChannelCredentials:
         one = self._material
-        return grpc.ssl_channel_credentials(one.roots, one.key, one.chain)
+        return grpc.ssl_channel_credentials(one.roots or None, one.key or None, one.chain or None)
 
     def _for_handshake(self) -> grpc.ServerCertificateConfiguration | None:
         """None: as at the previous handshake."""
@@ -98,4 +106,4 @@ class TlsCredentials:
 
 
 def _server_configuration(material: PemMaterial) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(material.key, material.chain)], material.roots)
+    return grpc.ssl_server_certificate_configuration([(material.key, material.chain)], material.roots or None)

@@ -19,8 +19,8 @@ _REASONS: Final = (
     ("WRONG_VERSION_NUMBER", "it does not speak TLS: its listener is PLAINTEXT"),
     (
         "Socket closed",
-        "it closed the connection at once: it may expect TLS (security.protocol=SSL), or another certificate than that "
-        "of ssl.keystore.location, or it is stopping",
+        "it closed the connection at once: it may expect TLS (security.protocol=SSL), or a certificate that it trusts "
+        "(ssl.keystore.location), or it is stopping",
     ),
     ("handshake failed", "the TLS handshake failed"),
 )

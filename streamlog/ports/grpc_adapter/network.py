@@ -21,8 +21,8 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 class GrpcNetwork:
     """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message when connections exceed the limits.
-    `tls`: mutual TLS on all servers and channels; the network follows its files. `metadata`: of all calls;
-    `login`: instead of it, where it changes.
+    `tls`: mutual TLS on all channels, and on servers; the network follows its files. `listeners`: by name, for servers
+    with other credentials; None: plain text. `metadata`: of all calls; `login`: instead of it, where it changes.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """
@@ -34,6 +34,7 @@ class GrpcNetwork:
         on_connections: Callable[[str], None] = lambda _: None,
         settings: GrpcSettings | None = None,
         tls: TlsCredentials | None = None,
+        listeners: Mapping[str, TlsCredentials | None] | None = None,
         metadata: Pairs = (),
         login: CallLogin | None = None,
     ) -> None:
@@ -43,9 +44,10 @@ class GrpcNetwork:
         self._on_connections = on_connections
         self._settings = settings or GrpcSettings()
         self._tls = tls
+        self._listeners = dict(listeners or {})
         self._metadata = metadata
         self._login = login
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._servers: list[GrpcServer] = []
         self._channels: list[GrpcChannel] = []
 
@@ -55,10 +57,12 @@ class GrpcNetwork:
         *,
         unary: Mapping[str, UnaryHandler],
         streaming: Mapping[str, StreamHandler],
+        listener: str = "",
     ) -> GrpcServer:
         self._watch_files()
-        handlers = Handlers(unary, streaming, self._on_crash, verified=self._tls is not None)
-        credentials = None if self._tls is None else self._tls.server()
+        tls = self._listeners.get(listener, self._tls)
+        handlers = Handlers(unary, streaming, self._on_crash, verified=tls is not None, listener=listener)
+        credentials = None if tls is None else tls.server()
         server = GrpcServer(address, handlers, self._settings, credentials, self._on_connections)
         await server.start()
         self._servers = [known for known in self._servers if not known.closed]
@@ -85,13 +89,14 @@ class GrpcNetwork:
 
     async def close(self) -> None:
         """Close channels and servers that are still open."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         for channel in self._channels:
             await channel.close()
         for server in self._servers:
             await server.close()
 
     def _watch_files(self) -> None:
-        if self._tls is not None and self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._tls.watch())
+        if not self._watching:
+            every = {id(one): one for one in (self._tls, *self._listeners.values()) if one is not None}
+            self._watching = [asyncio.get_running_loop().create_task(one.watch()) for one in every.values()]

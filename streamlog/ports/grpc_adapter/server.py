@@ -72,8 +72,8 @@ class GrpcServer:
 
 
 class Handlers(grpc.GenericRpcHandler):
-    """Without a handler of ANY_METHOD gRPC answers UNIMPLEMENTED for unknown methods. `verified`: clients present
-    certificates.
+    """Without a handler of ANY_METHOD gRPC answers UNIMPLEMENTED for unknown methods. `verified`: the server is
+    over TLS; where it requests certificates, clients have presented one. `listener`: the server's name.
     """
 
     def __init__(
@@ -83,9 +83,11 @@ class Handlers(grpc.GenericRpcHandler):
         on_crash: Callable[[Exception], None],
         *,
         verified: bool,
+        listener: str = "",
     ) -> None:
         self._on_crash = on_crash
         self._verified = verified
+        self._listener = listener
         self._running: set[asyncio.Task[Any]] = set()
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         for name, one in unary.items():
@@ -160,6 +162,7 @@ class Handlers(grpc.GenericRpcHandler):
         certificate = context.auth_context() if self._verified else None
         return CallInfo(
             method=name,
+            listener=self._listener,
             peer=unquote(context.peer().partition(":")[2]),
             metadata={key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)},
             identity=None if certificate is None else _subject(certificate),
@@ -189,7 +192,7 @@ class _Transport:
 
 
 def _subject(certificate: Mapping[str, Iterable[bytes]]) -> str:
-    """In RFC 2253 form, else the common name; gRPC has verified the certificate."""
+    """In RFC 2253 form, else the common name; gRPC has verified the certificate. Empty: there is none."""
     for key in ("x509_subject", "x509_common_name"):
         for value in _texts(certificate.get(key, ())):
             return value

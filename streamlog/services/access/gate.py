@@ -159,7 +159,7 @@ class MethodGate:
             return _Caller(f"Node:{node_of(info.names)}", may_all=True)
         header = info.metadata.get(HEADER)
         if header is None:
-            principal = ANONYMOUS if info.identity is None else principal_of(info.identity, self._rules)
+            principal = ANONYMOUS if not info.identity else principal_of(info.identity, self._rules)
             return _Caller(principal, may_all=self._authorizer.is_super(principal))
         if header[: len(BEARER)].lower() == BEARER:
             return await self._token_caller(header, info)

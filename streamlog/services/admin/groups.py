@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from streamlog.api.convert.admin import group_admin as convert
-from streamlog.api.convert.view import node
+from streamlog.api.convert.view import localize, node
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call, Request, Response
@@ -101,10 +101,13 @@ class GroupQueries:
         async def one(group: str) -> pb.GroupDescription:
             try:
                 if self._is_own(group, call):
-                    return await self._own_description(group)
+                    return await self._own_description(group, call)
                 asked = pb.DescribeGroupsRequest(groups=[group])
                 response = await self._ask("DescribeGroups", group, asked, pb.DescribeGroupsResponse, call)
-                return response.groups[0]
+                found = response.groups[0]
+                if found.HasField("coordinator"):
+                    localize(found.coordinator, self._view.image, call.info.listener)
+                return found
             except StreamlogError as error:
                 return convert.not_described(group, error)
 
@@ -119,7 +122,7 @@ class GroupQueries:
             )
         return response
 
-    async def _own_description(self, name: str) -> pb.GroupDescription:
+    async def _own_description(self, name: str, call: Call) -> pb.GroupDescription:
         group = await self._coordinator.describe(name)
         if group is None:
             raise GroupIdNotFoundError(f"group {name!r} does not exist", group=name)
@@ -127,7 +130,7 @@ class GroupQueries:
         wanted = sorted({p.topic_id for mine in (*group.targets.values(), group.owners) for p in mine})
         names = {topic_id: topics[topic_id].name for topic_id in wanted if topic_id in topics}
         found = convert.description(group, self._configs.node[GROUP_CONSUMER_ASSIGNORS][0], names)
-        found.coordinator.CopyFrom(node(self._view.image.brokers[self._me]))
+        found.coordinator.CopyFrom(node(self._view.image.brokers[self._me], call.info.listener))
         return found
 
     async def delete_groups(self, request: pb.DeleteGroupsRequest, call: Call) -> pb.DeleteGroupsResponse:

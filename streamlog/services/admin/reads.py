@@ -101,7 +101,8 @@ class ClusterReads:
         return response
 
     async def describe_cluster(self, request: pb.DescribeClusterRequest, call: Call) -> pb.DescribeClusterResponse:
-        response, quorum = cluster.described(self._view.image, controller=self._view.controller), self._quorum
+        quorum = self._quorum
+        response = cluster.described(self._view.image, controller=self._view.controller, listener=call.info.listener)
         voters = [(voter.node_id, voter.address) for voter in quorum.voters()]
         cluster.set_quorum(
             response, voters, quorum.held(), quorum.without_vote(), quorum.leadership().term, quorum.applied_index

@@ -94,7 +94,7 @@ class AuditTrail:
 
     def principal_of(self, info: CallInfo) -> str:
         """By the certificate."""
-        if info.identity is None:
+        if not info.identity:
             return ANONYMOUS
         node = node_of(info.names)
         return principal_of(info.identity, self._rules) if node is None else f"Node:{node}"

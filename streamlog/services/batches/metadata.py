@@ -41,7 +41,7 @@ class MetadataHandler:
             parts, following = take(queried(entries, query.topics, call.info.guard), begin, size)
         return pb.MetadataResponse(
             cluster_id=image.cluster_id,
-            nodes=convert.live_nodes(image) if begin == BEGINNING else (),
+            nodes=convert.live_nodes(image, call.info.listener) if begin == BEGINNING else (),
             controller=self._view.controller,
             topics=[topic_message(part, image) for part in parts],
             metadata_version=image.index,

@@ -24,7 +24,7 @@ from streamlog.metadata.image.roles import Role
 from streamlog.metadata.records import Broker
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicId
-from streamlog.ports import CallGuard
+from streamlog.ports import CallGuard, CallInfo
 from streamlog.services.access.visible import listed
 from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, TopicEntry, TopicNames, partition_bytes, take
 from streamlog.services.common.topics import all_entries, entries_of
@@ -42,7 +42,7 @@ class WatchMetadata:
         self, request: pb.WatchMetadataRequest, responses: Responses[pb.WatchMetadataResponse], call: Call
     ) -> None:
         query = watched_topics(request)
-        watch = _Watch(self._view, query, call.info.guard)
+        watch = _Watch(self._view, query, call.info)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(watch.follow_controller())
@@ -80,9 +80,10 @@ class WatchMetadata:
 class _Watch:
     """What was sent to one client, and what has changed since."""
 
-    def __init__(self, view: MetadataView, query: MetadataQuery, guard: CallGuard | None) -> None:
+    def __init__(self, view: MetadataView, query: MetadataQuery, info: CallInfo) -> None:
         self._view = view
-        self._guard = guard
+        self._guard = info.guard
+        self._listener = info.listener
         self._names = None if query.all_topics else frozenset(query.topics)
         self.image = view.image  # as the client knows it, except for what is marked
         self._sent_nodes: list[bytes] = []
@@ -183,7 +184,7 @@ class _Watch:
         yield message
 
     def set_nodes(self, message: pb.WatchMetadataResponse, image: MetadataImage) -> None:
-        nodes = convert.live_nodes(image)
+        nodes = convert.live_nodes(image, self._listener)
         texts = [node.SerializeToString(deterministic=True) for node in nodes]
         if texts != self._sent_nodes or message.cluster_id:
             self._sent_nodes = texts

@@ -66,7 +66,7 @@ class GroupsService:
         await self._create_offsets_topic(call)
         response = pb.FindCoordinatorResponse()
         for name in names:
-            self._add_coordinator(response.coordinators.add(group=name))
+            self._add_coordinator(response.coordinators.add(group=name), call.info.listener)
         return response
 
     async def _create_offsets_topic(self, call: Call) -> None:
@@ -80,7 +80,7 @@ class GroupsService:
         except TimeoutError:
             return
 
-    def _add_coordinator(self, row: pb.CoordinatorOf) -> None:
+    def _add_coordinator(self, row: pb.CoordinatorOf, listener: str) -> None:
         try:
             leader = self._coordinator.coordinator_of(row.group)
             broker = self._view.image.brokers.get(leader)
@@ -88,7 +88,12 @@ class GroupsService:
                 raise CoordinatorNotAvailableError(
                     f"node {leader}, the coordinator of group {row.group!r}, is not registered: retry later"
                 )
-            row.node.CopyFrom(node(broker))
+            if broker.listener(listener) is None:
+                raise CoordinatorNotAvailableError(
+                    f"node {leader}, the coordinator of group {row.group!r}, has no listener {listener}, by which this "
+                    "call came: give all nodes listeners of the same names"
+                )
+            row.node.CopyFrom(node(broker, listener))
         except StreamlogError as error:
             row.error.CopyFrom(to_message(error))
 

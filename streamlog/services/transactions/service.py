@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from streamlog.api.convert import transactions as convert
-from streamlog.api.convert.view import node
+from streamlog.api.convert.view import localize, node
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.api.service import Call, Method, unary
 from streamlog.coordinator.groups import GroupCoordinator
@@ -57,9 +57,12 @@ class TransactionsService:
         if coordinator == self._me or is_forwarded(call):
             answer = await self._coordinator.end(command, within(WAIT_MS, call))
             me = self._view.image.brokers.get(self._me)
-            return convert.ended(answer, None if me is None else node(me))
+            return convert.ended(answer, None if me is None else node(me, call.info.listener))
         method = _METHOD + "EndTransaction"
-        return await self._peers.call(coordinator, method, request, pb.EndTransactionResponse, timeout_of(call))
+        response = await self._peers.call(coordinator, method, request, pb.EndTransactionResponse, timeout_of(call))
+        if response.HasField("coordinator"):
+            localize(response.coordinator, self._view.image, call.info.listener)
+        return response
 
     async def commit_offsets(
         self, request: pb.CommitTransactionOffsetsRequest, call: Call

@@ -60,7 +60,8 @@ class ServerSide:
         """A call's first frame has arrived. `timeout_s`: the caller's remaining time when it was sent."""
         fabric = self._server.fabric
         deadline = None if timeout_s is None else fabric.loop.now + timeout_s
-        info = CallInfo(method=method, peer=peer, metadata=metadata, deadline=deadline)
+        listener = self._server.listener
+        info = CallInfo(method=method, listener=listener, peer=peer, metadata=metadata, deadline=deadline)
         self.calls[number] = end
         end.task = fabric.loop.create_task(self._server.handle(end, info), context=self.process.context())
         end.task.add_done_callback(lambda _: self.calls.pop(number, None), context=fabric.context())
@@ -81,8 +82,10 @@ class SimServer:
         address: str,
         unary: Mapping[str, UnaryHandler],
         streaming: Mapping[str, StreamHandler],
+        listener: str,
     ) -> None:
         self.address = address
+        self.listener = listener
         self.process = network.process
         self.fabric = network.fabric
         self.message_bytes_max = network.message_bytes_max
@@ -278,6 +281,7 @@ class SimNetwork:
         *,
         unary: Mapping[str, UnaryHandler],
         streaming: Mapping[str, StreamHandler],
+        listener: str = "",
     ) -> SimServer:
         self.process.enter()
         await asyncio.sleep(0)
@@ -289,7 +293,7 @@ class SimNetwork:
             address = next(free for free in ports if free not in self.fabric.listeners)
         if address in self.fabric.listeners:
             raise os_error(errno.EADDRINUSE, address)
-        return SimServer(self, address, unary, streaming)
+        return SimServer(self, address, unary, streaming, listener)
 
     def connect(self, address: str) -> SimChannel:
         self.process.enter()

@@ -208,7 +208,7 @@ class FakeAdmin:
         return pb.DescribeClusterResponse(
             cluster_id=CLUSTER_ID,
             controller=1,
-            nodes=[view.node_description(broker, image) for broker in image.brokers.values()],
+            nodes=[view.node_description(broker, image, "") for broker in image.brokers.values()],
             voters=self._voters(),
             quorum_term=3,
             commit_index=image.index,

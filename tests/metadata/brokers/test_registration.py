@@ -17,8 +17,15 @@ from streamlog.errors import (
 )
 from streamlog.metadata.brokers.registration import RegisterBroker, UnregisterBroker
 from streamlog.metadata.decision import BrokerSessionTimer, SetControllerTimer, Then
-from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.records import EPOCH_FROM_INDEX, BrokerRecord, MetadataVersion
+from streamlog.metadata.features import LISTENERS, METADATA_VERSION_MAX
+from streamlog.metadata.records import (
+    EPOCH_FROM_INDEX,
+    BrokerListener,
+    BrokerRecord,
+    ClusterRecord,
+    MetadataVersion,
+    MetadataVersionRecord,
+)
 from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId
 from tests.metadata.examples import ids
 from tests.metadata.rig import CLUSTER, Rig
@@ -35,6 +42,9 @@ REQUEST = RegisterBroker(
     directory_ids=(b"b" * 16, b"a" * 16),
 )
 
+CLIENT = BrokerListener(name="CLIENT", host="public", port=9092)
+INTERNAL = BrokerListener(name="INTERNAL", host="h", port=9093)
+
 
 def test_a_registration() -> None:
     rig = Rig()
@@ -44,6 +54,26 @@ def test_a_registration() -> None:
     assert node.fenced, "SEMANTICS 8: it starts fenced"
     assert (node.host, node.port, node.rack, node.directory_ids) == ("h", 9092, "r", (b"a" * 16, b"b" * 16))
     assert rig.timers[BrokerSessionTimer(BrokerId(1))] == 6_000
+
+
+def test_a_node_with_several_listeners() -> None:
+    rig = Rig()
+    rig.do(replace(REQUEST, listeners=(INTERNAL, CLIENT)))
+    node = rig.broker(1)
+    assert node.listeners == (CLIENT, INTERNAL)
+    assert (node.listener("CLIENT"), node.listener("INTERNAL")) == (("public", 9092), ("h", 9093))
+    assert (node.listener(""), node.listener("OTHER")) == (("h", 9092), None)
+
+
+def test_several_listeners_need_their_level() -> None:
+    """A node of an earlier release would not know where clients find it."""
+    rig = Rig()
+    rig.machine = type(rig.machine)()
+    rig.index = 0
+    rig.commit([MetadataVersionRecord(level=MetadataVersion(LISTENERS - 1)), ClusterRecord(cluster_id=CLUSTER)])
+    with pytest.raises(UnsupportedVersionError, match="once all nodes run this release"):
+        rig.decide(replace(REQUEST, listeners=(INTERNAL, CLIENT)))
+    rig.do(REQUEST)
 
 
 def test_a_retry_changes_nothing() -> None:
@@ -89,7 +119,11 @@ def test_after_the_session_the_id_is_free() -> None:
         ({"incarnation_id": b"short"}, InvalidRequestError, "incarnation_id"),
         ({"directory_ids": (b"short",)}, InvalidRequestError, "directory_ids"),
         ({"directory_ids": (bytes(16),) * 1_001}, InvalidRequestError, "directory_ids"),
-        ({"metadata_version_min": 4, "metadata_version_max": 5}, UnsupportedVersionError, "metadata.version"),
+        ({"metadata_version_min": 5, "metadata_version_max": 6}, UnsupportedVersionError, "metadata.version"),
+        ({"listeners": (CLIENT,) * 2}, InvalidRequestError, "listeners"),
+        ({"listeners": (replace(CLIENT, host=""),)}, InvalidRequestError, "listeners"),
+        ({"listeners": (replace(CLIENT, port=0),)}, InvalidRequestError, "listeners"),
+        ({"listeners": (replace(CLIENT, name="n" * 65),)}, InvalidRequestError, "listeners"),
         ({"metadata_version_min": 0, "metadata_version_max": 0}, UnsupportedVersionError, "metadata.version"),
     ],
     ids=str,
