@@ -60,7 +60,8 @@ def call_error(error: RpcError, method: str) -> StreamlogError:
     if isinstance(raised, StreamlogError):
         return raised
     if isinstance(error, HandshakeError):
-        return SslAuthenticationError(error.message)
+        failure = SslAuthenticationError(error.message)
+        return failure.permanent() if error.is_refused_here else failure
     if error.status in _BROKEN:
         return NetworkError(f"{method}: {error.message or 'the connection was lost'}")
     if error.status is Status.DEADLINE_EXCEEDED:

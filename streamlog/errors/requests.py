@@ -53,7 +53,7 @@ class NetworkError(StreamlogError):
 
 class SslAuthenticationError(NetworkError):
     """A node listens, but refuses or fails the handshake of TLS: certificates or `security.protocol` do not fit. Raised
-    by the caller; nothing was sent.
+    by the caller; nothing was sent. Not retriable where it is the caller that refuses the node's certificate.
     """
 
     code = "SSL_AUTHENTICATION_FAILED"

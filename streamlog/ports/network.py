@@ -59,8 +59,13 @@ class NotSentError(RpcError):
 
 class HandshakeError(NotSentError):
     """UNAVAILABLE: a process listens at the address, but no connection could be made with it, as by TLS. Retrying does
-    not help until certificates or settings have changed.
+    not help until certificates or settings have changed. `is_refused_here`: this end refuses the node; else the node
+    has closed the connection, which may have other reasons.
     """
+
+    def __init__(self, status: Status, message: str = "", *, is_refused_here: bool = False) -> None:
+        super().__init__(status, message)
+        self.is_refused_here = is_refused_here
 
 
 class CallInfo(Struct, frozen=True, kw_only=True):

@@ -14,19 +14,19 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from streamlog.access.acl import AclFilter
+from streamlog.access.acl import Acl, AclFilter, AclOperation, AclPermission, AclResourceType, PatternType
 from streamlog.cli.main import main
 from streamlog.client import Admin, Consumer, Producer
 from streamlog.client.admin.values import NewTopic
 from streamlog.config.properties import escape_value, parse_properties
 from streamlog.daemon.free_ports import HOST, free_ports
 from streamlog.daemon.local_cluster import LocalCluster
-from streamlog.errors import Status, TopicAuthorizationError
+from streamlog.errors import SaslAuthenticationError, SslAuthenticationError, Status, TopicAuthorizationError
 from streamlog.node.served_methods import unary_methods
 from streamlog.ports import RpcError
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
-from streamlog.tls.authority import CA_CERTIFICATE
+from streamlog.tls.authority import CA_CERTIFICATE, Authority
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.material import MaterialFiles
 
@@ -72,12 +72,42 @@ def admin_of(cluster: LocalCluster) -> Admin:
     return Admin({**cluster.client_settings, "bootstrap.servers": ",".join(addresses(cluster, 1))})
 
 
-def wait_until_known(cluster: LocalCluster, address: str, user: str) -> None:
-    """Until the node knows the user and its rights."""
+def login(cluster: LocalCluster, user: str, password: str) -> dict[str, object]:
+    """The settings of a client without a certificate, which knows one node."""
+    return {
+        "bootstrap.servers": addresses(cluster, 0)[0],
+        "security.protocol": "SASL_SSL",
+        "sasl.username": user,
+        "sasl.password": password,
+        "ssl.truststore.location": str(cluster.directory / "certs" / CA_CERTIFICATE),
+    }
+
+
+def every_right(principal: str, name: str, kind: AclResourceType = AclResourceType.TOPIC) -> Acl:
+    return Acl(
+        resource_type=kind,
+        name=name,
+        pattern_type=PatternType.LITERAL,
+        principal=principal,
+        operation=AclOperation.ALL,
+        permission=AclPermission.ALLOW,
+    )
+
+
+def send_until_refused(producer: Producer) -> None:
+    """Nodes that have not applied the change yet, which takes less than a second, accept records."""
     deadline = time.monotonic() + WAIT_S
-    with Admin({**cluster.client_settings, "bootstrap.servers": address}) as admin:
-        while user not in admin.list_users() or not admin.describe_acls(AclFilter(principal=f"User:{user}")):
-            assert time.monotonic() < deadline
+    while time.monotonic() < deadline:
+        producer.send("bobs", b"x").result(WAIT_S)
+
+
+def wait_until_known(cluster: LocalCluster, nodes: list[str], user: str) -> None:
+    """Until the nodes know the user and its rights."""
+    deadline = time.monotonic() + WAIT_S
+    for address in nodes:
+        with Admin({**cluster.client_settings, "bootstrap.servers": address}) as admin:
+            while user not in admin.list_users() or not admin.describe_acls(AclFilter(principal=f"User:{user}")):
+                assert time.monotonic() < deadline
 
 
 def test_users_work_at_the_clients_listener_without_certificates(cluster: LocalCluster) -> None:
@@ -86,20 +116,10 @@ def test_users_work_at_the_clients_listener_without_certificates(cluster: LocalC
         assert sorted(node.address for node in admin.describe_cluster().nodes) == sorted(addresses(cluster, 1))
         admin.create_topics([NewTopic(name="t", partitions=6, replication_factor=NODES)])
         password = admin.create_user("alice")
-    arguments = ["acl", "add", "--allow-principal", "User:alice", "--topic", "t", "--group", "g"]
-    rights = ["--operation", "All", "--bootstrap-server", ",".join(addresses(cluster, 1))]
-    files = ["--command-config", str(cluster.client_file)]
-    added = CliRunner().invoke(main, [*files, *arguments, *rights])
-    assert added.exit_code == 0, added.output
-    for address in addresses(cluster, 1):
-        wait_until_known(cluster, address, "alice")
-    alice: dict[str, object] = {
-        "bootstrap.servers": addresses(cluster, 0)[0],
-        "security.protocol": "SASL_SSL",
-        "sasl.username": "alice",
-        "sasl.password": password,
-        "ssl.truststore.location": str(cluster.directory / "certs" / CA_CERTIFICATE),
-    }
+        group = AclResourceType.GROUP
+        admin.create_acls([every_right("User:alice", "t"), every_right("User:alice", "g", group)])
+    wait_until_known(cluster, addresses(cluster, 1), "alice")
+    alice = login(cluster, "alice", password)
     with Producer(alice) as producer:
         for number in range(RECORDS):
             producer.send("t", b"%d" % number, partition=number % 6)
@@ -110,14 +130,37 @@ def test_users_work_at_the_clients_listener_without_certificates(cluster: LocalC
             read |= {record.value or b"" for record in consumer.poll(timeout_s=WAIT_S)}
         consumer.commit()
     with Admin(alice) as admin:
-        [group] = admin.describe_groups(["g"])
-        assert group.coordinator_address in addresses(cluster, 0)
+        [described] = admin.describe_groups(["g"])
+        assert described.coordinator_address in addresses(cluster, 0)
     stranger = {name: value for name, value in alice.items() if not name.startswith("sasl.")}
     with (
         Producer({**stranger, "security.protocol": "SSL"}) as producer,
         pytest.raises(TopicAuthorizationError, match="ANONYMOUS"),
     ):
         producer.send("t", b"").result(WAIT_S)
+
+
+def test_a_producer_fails_at_once_where_it_trusts_no_node_or_its_user_is_deleted(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Not with delivery.timeout.ms."""
+    with admin_of(cluster) as admin:
+        password = admin.create_user("bob")
+        admin.create_topics([NewTopic(name="bobs", partitions=1)])
+        admin.create_acls([every_right("User:bob", "bobs")])
+        wait_until_known(cluster, addresses(cluster, 1), "bob")
+        bob = login(cluster, "bob", password)
+        other = Authority.create(tmp_path / "other").directory / CA_CERTIFICATE
+        with (
+            Producer({**bob, "ssl.truststore.location": str(other)}) as distrusting,
+            pytest.raises(SslAuthenticationError, match="not signed by a trusted authority"),
+        ):
+            distrusting.send("bobs", b"x").result(WAIT_S)
+        with Producer(bob) as producer:
+            producer.send("bobs", b"x").result(WAIT_S)
+            admin.delete_user("bob")
+            with pytest.raises(SaslAuthenticationError):
+                send_until_refused(producer)
 
 
 @pytest.mark.parametrize("method", sorted(one for one in unary_methods() if one.startswith(INTERNAL_PREFIX)))

@@ -8,5 +8,6 @@ any_node, backoff       calls that any node answers; how long to wait between at
 until_one_ends          the tasks of a stream, which end together
 sync_loop               the thread on which the synchronous clients run the asynchronous ones
 token_login             a bearer token, got and renewed
+authentication          which errors mean that authentication failed
 unclosed                clients that a program does not close
 """

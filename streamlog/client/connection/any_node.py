@@ -5,6 +5,7 @@ last, and to another one when that fails, does not answer, or cannot forward the
 
     NETWORK_ERROR, REQUEST_TIMED_OUT, BROKER_NOT_AVAILABLE      another node
     NOT_CONTROLLER, QUORUM_UNAVAILABLE                          another node: the metadata quorum is electing
+    SSL_AUTHENTICATION_FAILED, this client refuses the node     another node; raised once it refuses them all
     any other error                                             raised
 
 Attempts are separated by a back-off. After the timeout the last error is raised; where that is a timeout of one node,
@@ -21,6 +22,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from streamlog.api.calls import Message, UnaryCall
+from streamlog.client.connection.authentication import is_authentication_failure
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.errors import (
@@ -71,6 +73,7 @@ class AnyNode:
         attempt_s = self._times.attempt_s if timeout_s is None else timeout_s
         unreachable_at = now + self._times.unreachable_s
         refusal: StreamlogError | None = None  # the last error that a node returned
+        refused: set[str] = set()  # nodes whose certificates this client refuses
         for attempt in itertools.count(1):
             address = self._address or self._connections.next_address()
             try:
@@ -78,6 +81,10 @@ class AnyNode:
                 response = await self._connections.ask(call, request, address=address, timeout_s=wait_s)
             except _TRY_ANOTHER_NODE as error:
                 self._address = None
+                if is_authentication_failure(error):
+                    refused.add(address)
+                    if refused.issuperset(self._connections.known):
+                        raise
                 refusal = refusal if isinstance(error, (NetworkError, RequestTimedOutError)) else error
                 await self._backoff.wait(attempt, left_s=deadline - self._clock.monotonic())
                 now = self._clock.monotonic()

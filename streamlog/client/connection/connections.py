@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamlog.api.calls import Message, Response, UnaryCall
+from streamlog.client.connection.authentication import is_authentication_failure
 from streamlog.client.connection.backoff import Backoff
 from streamlog.errors import ClientClosedError, NetworkError, RequestTimedOutError, StreamlogError
 from streamlog.ports import Channel, Clock, Network, Random
@@ -61,12 +62,17 @@ class Connections:
 
     def next_address(self) -> str:
         """A node to call, another one each time. NetworkError where none is known."""
-        # The bootstrap list has its turn too: all nodes that were active may have moved since.
-        known = self._active + tuple(one for one in self._bootstrap if one not in self._active)
+        known = self.known
         if not known:
             raise NetworkError("no node is known: set bootstrap.servers")
         self._turn += 1
         return known[self._turn % len(known)]
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The nodes that may be called."""
+        # The bootstrap list has its turn too: all nodes that were active may have moved since.
+        return self._active + tuple(one for one in self._bootstrap if one not in self._active)
 
     async def ask(
         self,
@@ -84,17 +90,23 @@ class Connections:
         """Call one node after the other until one answers, with a response or with an error.
 
         For requests that may be carried out twice: a node may have done so before its connection broke.
-        RequestTimedOutError after `timeout_s`, with the error of the last node.
+        RequestTimedOutError after `timeout_s`, with the error of the last node. SslAuthenticationError once this client
+        refuses them all.
         """
         deadline = self._clock.monotonic() + timeout_s
         last_error: StreamlogError | None = None
         attempt = 0
+        refused: set[str] = set()
         while (left_s := deadline - self._clock.monotonic()) > 0:
             address = self.next_address()
             try:
                 return await self.ask(call, request, address=address, timeout_s=min(left_s, ONE_NODE_TIMEOUT_S))
             except (NetworkError, RequestTimedOutError) as error:
                 last_error = error
+                if is_authentication_failure(error):
+                    refused.add(address)
+                    if refused.issuperset(self.known):
+                        raise
             attempt += 1
             if attempt % max(1, len(self._active) or len(self._bootstrap)) == 0:
                 await self._backoff.wait(attempt, left_s=deadline - self._clock.monotonic())

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
+from streamlog.client.connection.authentication import is_authentication_failure
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
@@ -289,6 +290,10 @@ class Fetcher:
 
     def on_broken(self, link: FetchLink, error: StreamlogError) -> None:
         self._metadata.refresh()
+        if is_authentication_failure(error):
+            for reader in [one for one in self.readers.values() if one.link is link]:
+                link.ended(reader)
+                self.fail(reader, error)
 
     # Fetched parts.
 

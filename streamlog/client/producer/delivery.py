@@ -272,6 +272,11 @@ class Delivery:
     def on_broken(self, error: StreamlogError) -> None:
         self._metadata.refresh()
 
+    def on_refused(self, link: ProduceLink, error: StreamlogError) -> None:
+        for queue in self.active():
+            if queue.link is link:
+                self.fail_all(queue, error)
+
     def on_silence(self) -> None:
         self._metadata.refresh()
 

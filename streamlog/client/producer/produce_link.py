@@ -7,7 +7,8 @@ lingered, a result was received, a back-off has ended), so nothing is polled. At
 max.in.flight.requests.per.connection messages are unanswered.
 
 When the stream breaks, all batches in flight on it end with an unknown outcome; the next stream is opened after a
-back-off, if there is anything to send. A message without all its results after request.timeout.ms breaks the stream.
+back-off, if there is anything to send. Where it ends since the client was refused (`authentication`), all batches for
+the node fail. A message without all its results after request.timeout.ms breaks the stream.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from streamlog.api import calls
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.pb import common_pb2
+from streamlog.client.connection.authentication import is_authentication_failure
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.until_one_ends import run_until_one_ends
@@ -57,6 +59,10 @@ class ProduceListener(Protocol):
 
     def on_broken(self, error: StreamlogError) -> None:
         """A stream broke; `on_error` follows for each batch."""
+        ...
+
+    def on_refused(self, link: ProduceLink, error: StreamlogError) -> None:
+        """The node has refused this client, or the client the node: what is left for it is not sent."""
         ...
 
     def on_silence(self) -> None:
@@ -183,6 +189,9 @@ class ProduceLink:
         for flight in ended.flights.values():
             if flight.wire is not None:
                 self._listener.on_error(flight.queue, flight.wire, error)
+        if is_authentication_failure(error):
+            self._ready.clear()
+            self._listener.on_refused(self, error)
 
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)

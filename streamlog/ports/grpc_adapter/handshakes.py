@@ -24,6 +24,13 @@ _REASONS: Final = (
     ),
     ("handshake failed", "the TLS handshake failed"),
 )
+_REFUSED_HERE: Final = "handshake failed"
+"""The caller's own part of the handshake failed, so that it fails again. A node that refuses only closes."""
+
+
+def is_refused_here(message: str) -> bool:
+    """Whether this end refuses the node, as for its certificate."""
+    return _REFUSED_HERE in message
 
 
 def handshake_failure(message: str) -> str | None:

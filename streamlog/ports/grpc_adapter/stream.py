@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import grpc.aio
 
 from streamlog.errors import InvariantError, Status
-from streamlog.ports.grpc_adapter.handshakes import handshake_failure
+from streamlog.ports.grpc_adapter.handshakes import handshake_failure, is_refused_here
 from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, FROM_GRPC
 from streamlog.ports.network import HandshakeError, NotSentError, RpcError
 
@@ -149,7 +149,7 @@ def _error(code: grpc.StatusCode, message: str, details: bytes = b"") -> RpcErro
     if code is grpc.StatusCode.INTERNAL and message == _SEND_FAILED:
         return RpcError(Status.UNAVAILABLE, "the connection broke")
     if code is grpc.StatusCode.UNAVAILABLE and (failure := handshake_failure(message)) is not None:
-        return HandshakeError(Status.UNAVAILABLE, failure)
+        return HandshakeError(Status.UNAVAILABLE, failure, is_refused_here=is_refused_here(message))
     if code is grpc.StatusCode.UNAVAILABLE and not details and message.startswith(_NO_CONNECTION):
         return NotSentError(Status.UNAVAILABLE, message)
     return RpcError(FROM_GRPC[code], message, details_bin=details)
