@@ -216,7 +216,8 @@ MAX_CONNECTIONS_PER_IP: Final[Setting[int | None]] = Setting(
     doc="How many connections from one address a node keeps.")
 CONNECTIONS_HANDSHAKE_TIMEOUT_MS: Final = Setting(
     "connections.handshake.timeout.ms", duration_ms(100, 120_000), 10_000, ours=True,
-    doc="How long a connection may take to complete its HTTP/2 handshake; then it is closed.")
+    doc="How long a connection may take to complete its HTTP/2 handshake and to acknowledge the node's settings; then "
+        "it is closed.")
 CONNECTIONS_MAX_IDLE_MS: Final = Setting(
     "connections.max.idle.ms", duration_ms(1_000), 600_000,
     doc="How long a connection without a call stays open.")

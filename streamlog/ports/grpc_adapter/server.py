@@ -24,6 +24,13 @@ from streamlog.ports.network import ANY_METHOD, CRASHED, CallInfo, RpcError, Str
 ABORT_TIMEOUT_S: Final = 10.0
 """A status waits so long for earlier messages that the client has not read; then the call is reset (CANCELLED)."""
 
+HEADER_BYTES_MAX: Final = 16 << 10
+"""Of a call's metadata, as HTTP/2 counts it: gRPC's own limit, which is 16 MiB until a client has acknowledged its
+settings. Clients of gRPC acknowledge them before their first call.
+"""
+FIELD_BYTES: Final = 32
+"""Counted for each field besides its name and value (RFC 9113, 6.5.2)."""
+
 HANDLERS_END_S: Final = 2.0
 """How long `close` waits for handlers that end. gRPC prints a traceback for each that the end of the loop cancels."""
 
@@ -92,11 +99,16 @@ class Handlers(grpc.GenericRpcHandler):
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         for name, one in unary.items():
             self._methods[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, one))
+        self._refusing: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
+            self._refuse_metadata
+        )
         self._any = streaming.get(ANY_METHOD)
         for name, many in streaming.items():
             self._methods[name] = grpc.stream_stream_rpc_method_handler(self._streaming(name, many))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        if _header_bytes(handler_call_details.invocation_metadata or ()) > HEADER_BYTES_MAX:
+            return self._refusing
         known = self._methods.get(handler_call_details.method)
         if known is None and self._any is not None:
             return grpc.stream_stream_rpc_method_handler(self._streaming(handler_call_details.method, self._any))
@@ -122,6 +134,9 @@ class Handlers(grpc.GenericRpcHandler):
             await self._serve_call(handler(ServerStream(context), self._info(name, context)), context)
 
         return serve
+
+    async def _refuse_metadata(self, _: object, context: Context) -> None:
+        await self._serve_call(_too_much_metadata(), context)
 
     async def _serve_call(self, work: Awaitable[Any], context: Context) -> Any:
         task = asyncio.current_task()
@@ -171,6 +186,15 @@ class Handlers(grpc.GenericRpcHandler):
             deadline=None if left_s is None else time.monotonic() + left_s,
             transport=_Transport(),
         )
+
+
+def _header_bytes(metadata: Iterable[tuple[str, str | bytes]]) -> int:
+    return sum(len(name) + len(value) + FIELD_BYTES for name, value in metadata)
+
+
+async def _too_much_metadata() -> None:
+    text = f"the call's metadata is larger than {HEADER_BYTES_MAX} bytes: send less, for instance a shorter token"
+    raise RpcError(Status.RESOURCE_EXHAUSTED, text)
 
 
 class _Transport:

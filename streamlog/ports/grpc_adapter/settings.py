@@ -10,6 +10,8 @@ Options that differ from gRPC's defaults, and why:
 - `min_reconnect_backoff_ms` is, in spite of its name, the timeout of one attempt to connect;
 - a fixed window of 1 MiB a stream: gRPC otherwise grows it as far as a fast network allows (many MiB), and a receiver
   that does not read its streams would hold that much for each of them;
+- the peer must acknowledge the settings within the time of a handshake, while gRPC's own bound is a minute: until then
+  its limit of 16 KiB for a header block is 16 MiB;
 - no retries (retrying is the caller's decision), no proxy from the environment between nodes, and a connection of its
   own for each channel.
 """
@@ -59,6 +61,7 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
             ("grpc.keepalive_time_ms", _ms(self.server_keepalive_s)),
             ("grpc.max_connection_idle_ms", _ms(self.server_idle_s)),
             ("grpc.server_handshake_timeout_ms", _ms(self.handshake_s)),
+            ("grpc.http2.settings_timeout", _ms(self.handshake_s)),
         ]
 
     def channel(self) -> list[tuple[str, int]]:
