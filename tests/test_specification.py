@@ -74,7 +74,7 @@ def test_every_citation_leads_somewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["SEMANTICS 13", "SEMANTICS 3 and 5.9", "(I99)", 'FAULTS "Weather"', "see API.md", 'REQUIREMENTS, "Tea"']
+    "text", ["SEMANTICS 99", "SEMANTICS 3 and 5.9", "(I99)", 'FAULTS "Weather"', "see API.md", 'REQUIREMENTS, "Tea"']
 )
 def test_one_that_leads_nowhere_is_found(text: str) -> None:
     assert len(problems(text)) == 1

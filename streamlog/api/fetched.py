@@ -10,17 +10,18 @@ may have them anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.api.wire_format import LENGTH_DELIMITED, read_varint, skip, tag, varint
+from streamlog.api.wire_format import LENGTH_DELIMITED, VARINT, read_varint, skip, tag, varint
 from streamlog.errors import CorruptMessageError
 from streamlog.ports import Buffer
 
 _PARTITIONS: Final = tag(pb.FetchResponse.PARTITIONS_FIELD_NUMBER, LENGTH_DELIMITED)
+_THROTTLE_TIME: Final = tag(pb.FetchResponse.THROTTLE_TIME_MS_FIELD_NUMBER, VARINT)
 _BATCHES: Final = tag(pb.FetchedPartition.BATCHES_FIELD_NUMBER, LENGTH_DELIMITED)
 
 
@@ -45,8 +46,8 @@ def encode(answer: Iterable[Fetched]) -> bytes:
     return b"".join(pieces)
 
 
-def decode(data: bytes) -> list[Fetched]:
-    """CorruptMessageError if it is not a valid message."""
+def decode(data: bytes, on_throttled: Callable[[int], object] | None = None) -> list[Fetched]:
+    """CorruptMessageError if it is not a valid message. `on_throttled`: gets its throttle_time_ms, if it has one."""
     found: list[Fetched] = []
     view, position = memoryview(data), 0
     while position < len(data):
@@ -56,6 +57,8 @@ def decode(data: bytes) -> list[Fetched]:
             _, start = read_varint(data, position, end)
             part, batches = _partition(view[start:end])
             found.append(Fetched(part, batches if 2 * len(batches) >= len(data) else bytes(batches)))
+        elif what == _THROTTLE_TIME and on_throttled is not None:
+            on_throttled(read_varint(data, position, end)[0])
         position = end
     return found
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from streamlog.api.convert.admin.quotas import quota_entity
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.ports import AuditResource
 
@@ -105,6 +106,10 @@ def _acl(message: Any) -> tuple[str, str]:
     return "acl", f"{permission} {message.principal} {operation} on {kind} {name} from {message.host or '*'}"
 
 
+def _quota(message: Any) -> tuple[str, str]:
+    return "quota", str(quota_entity(message))
+
+
 def _named(enum: Any, number: int, unset: str) -> str:
     """ACL_OPERATION_READ: READ. Senders may use numbers of newer releases."""
     if not number:
@@ -117,4 +122,8 @@ def _named(enum: Any, number: int, unset: str) -> str:
     return name
 
 
-_SPECIAL: Final[Mapping[str, Callable[[Any], tuple[str, str]]]] = {"ConfigResource": _config_resource, "AclEntry": _acl}
+_SPECIAL: Final[Mapping[str, Callable[[Any], tuple[str, str]]]] = {
+    "ConfigResource": _config_resource,
+    "AclEntry": _acl,
+    "ClientQuotaEntity": _quota,
+}

@@ -41,6 +41,7 @@ _COMMANDS: Final = {
     "security": _Command("streamlog.cli.security.certificates", "Make and check certificates of nodes and clients."),
     "user": _Command("streamlog.cli.security.user", "Create, list and delete users with passwords."),
     "acl": _Command("streamlog.cli.security.acl", "Who may do what: access control lists."),
+    "quota": _Command("streamlog.cli.security.quota", "How much users and clients may write and read."),
     "local": _Command("streamlog.cli.local.commands", "A cluster on this machine, for development."),
     "dump": _Command("streamlog.cli.dump.command", "Print the files of a log, and report corrupt ones."),
     "completion": _Command("streamlog.cli.completion", "Print the completion script of a shell."),

@@ -26,7 +26,7 @@ from streamlog.daemon.tls import NodeCertificates, certificate_families, node_ce
 from streamlog.daemon.tracing_choice import open_tracing
 from streamlog.metrics import Family
 from streamlog.node import Node
-from streamlog.ports import Ports, Probe
+from streamlog.ports import NODE_HEADER, Ports, Probe
 from streamlog.ports.grpc_adapter.connections import ConnectionLimits
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
@@ -68,6 +68,7 @@ async def serve(
         settings=_grpc_settings(config, file_limit, len(listeners)),
         tls=by_listener[inter_broker_listener(config.config).name],
         listeners=by_listener,
+        metadata=((NODE_HEADER, str(config.config[settings.NODE_ID])),),
     )
     spans = open_tracing(config.config, lines)
     audit = open_audit(config.config, lines)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, assert_never
 
 from streamlog.metadata.access.acl_changes import CreateAcls, DeleteAcls, create_acls, delete_acls
+from streamlog.metadata.access.quota_changes import AlterClientQuotas, alter_client_quotas
 from streamlog.metadata.access.user_changes import (
     AlterUser,
     CreateUser,
@@ -67,6 +68,7 @@ from streamlog.metadata.topics.growth import CreatePartitions, create_partitions
 
 Command: TypeAlias = (
     AllocateProducerIds
+    | AlterClientQuotas
     | AlterConfigs
     | AlterPartition
     | AlterReassignments
@@ -97,6 +99,7 @@ Command: TypeAlias = (
 
 DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, ControllerContext], MetadataDecision[Any]]]] = {
     AllocateProducerIds: allocate_producer_ids,
+    AlterClientQuotas: alter_client_quotas,
     AlterConfigs: alter_configs,
     AlterPartition: alter_partition,
     AlterReassignments: alter_reassignments,

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType, PatternType
 from streamlog.access.passwords import SaltedPassword
+from streamlog.access.quotas import QuotaEntity
 from streamlog.errors import CorruptMessageError, InvalidRequestError, InvariantError, UnsupportedVersionError
 from streamlog.metadata.pb import metadata_pb2 as pb
 from streamlog.metadata.records import (
@@ -28,6 +29,7 @@ from streamlog.metadata.records import (
     BrokerChangeRecord,
     BrokerListener,
     BrokerRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     ConfigTarget,
@@ -71,6 +73,7 @@ VERSION_MAX: Final[Mapping[str, int]] = {
     "remove_acl": 0,
     "user": 0,
     "remove_user": 0,
+    "client_quota": 0,
 }
 
 _RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in ConfigTargetType)
@@ -209,6 +212,10 @@ def _fill(message: pb.MetadataRecord, record: MetadataRecord) -> None:
             message.user.MergeFrom(pb.UserRecord(name=name, salt=password.salt, hash=password.hash, cost=password.cost))
         case RemoveUserRecord(name=name):
             message.remove_user.MergeFrom(pb.RemoveUserRecord(name=name))
+        case ClientQuotaRecord(entity=entity, key=key, value=value):
+            message.client_quota.MergeFrom(
+                pb.ClientQuotaRecord(user=entity.user, client_id=entity.client_id, key=key, value=value)
+            )
         case _:
             assert_never(record)
 
@@ -363,8 +370,15 @@ def _decoded(message: pb.MetadataRecord, kind: str) -> MetadataRecord:
             return UserRecord(name=user.name, password=SaltedPassword(salt=user.salt, hash=user.hash, cost=user.cost))
         case "remove_user":
             return RemoveUserRecord(name=message.remove_user.name)
+        case "client_quota":
+            return _decode_client_quota(message.client_quota)
         case _:
             raise InvariantError(f"no decoder for records of kind {kind}")
+
+
+def _decode_client_quota(message: pb.ClientQuotaRecord) -> MetadataRecord:
+    entity = QuotaEntity(user=_optional(message, "user"), client_id=_optional(message, "client_id"))
+    return ClientQuotaRecord(entity=entity, key=message.key, value=_optional(message, "value"))
 
 
 def _decode_acl(message: pb.AclRecord) -> Acl:

@@ -11,6 +11,7 @@ say in the list below what the level brings.
     2   partitions remember the eligible replicas that stopped uncleanly (last_known_elr)
     3   access control lists; users with passwords
     4   nodes with several listeners
+    5   client quotas
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from streamlog.metadata.records import (
     AclRecord,
     BrokerChangeRecord,
     BrokerRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     MetadataRecord,
@@ -40,7 +42,7 @@ from streamlog.metadata.records import (
 )
 
 METADATA_VERSION_MIN: Final = MetadataVersion(1)
-METADATA_VERSION_MAX: Final = MetadataVersion(4)
+METADATA_VERSION_MAX: Final = MetadataVersion(5)
 
 LAST_KNOWN_ELR: Final = MetadataVersion(2)
 """The level since which records of partitions have `last_known_elr`."""
@@ -48,6 +50,8 @@ ACCESS: Final = MetadataVersion(3)
 """The level since which there are access control lists and users."""
 LISTENERS: Final = MetadataVersion(4)
 """The level since which nodes may have several listeners."""
+QUOTAS: Final = MetadataVersion(5)
+"""The level since which there are client quotas."""
 
 # The level that introduced a record's type. 0: allowed in an empty log.
 LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
@@ -66,6 +70,7 @@ LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
     RemoveAclRecord: ACCESS,
     UserRecord: ACCESS,
     RemoveUserRecord: ACCESS,
+    ClientQuotaRecord: QUOTAS,
 }
 
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from streamlog.access.acl import Acl
 from streamlog.access.passwords import SaltedPassword
+from streamlog.access.quotas import QuotaEntity
 from streamlog.model import (
     NO_BROKER,
     BrokerEpoch,
@@ -213,6 +214,14 @@ class RemoveUserRecord(Struct, frozen=True, kw_only=True):
     name: str
 
 
+class ClientQuotaRecord(Struct, frozen=True, kw_only=True):
+    """One limit."""
+
+    entity: QuotaEntity
+    key: str
+    value: float | None  # None: removed
+
+
 MetadataRecord: TypeAlias = (
     MetadataVersionRecord
     | ClusterRecord
@@ -229,4 +238,5 @@ MetadataRecord: TypeAlias = (
     | RemoveAclRecord
     | UserRecord
     | RemoveUserRecord
+    | ClientQuotaRecord
 )

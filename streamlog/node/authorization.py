@@ -1,4 +1,4 @@
-"""A node's authorizer and its gate, from its settings (authorizer.class.name)."""
+"""A node's authorizer, its gate and its quotas, from its settings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from streamlog.services.access.access_lease import AccessLease
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.gate import MethodGate, TokenAccess
+from streamlog.services.quotas.gate import QuotaGate
+from streamlog.services.quotas.limits import QuotaLimits
 
 if TYPE_CHECKING:
     from streamlog.services.access.token_keys import KeyTimes
@@ -36,6 +38,17 @@ def made_gate(
     authenticator = Authenticator(view, ports.clock, ports.random, ports.workers)
     rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
     return MethodGate(view, authorizer, authenticator, rules, lease, _made_tokens(config, ports))
+
+
+def made_quotas(config: Config, view: MetadataView, ports: Ports) -> QuotaGate:
+    limits = QuotaLimits(
+        view,
+        ports.clock,
+        window_num=config[security.QUOTA_WINDOW_NUM],
+        window_s=config[security.QUOTA_WINDOW_SIZE_SECONDS],
+    )
+    rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
+    return QuotaGate(limits, ports.clock, rules)
 
 
 def _made_tokens(config: Config, ports: Ports) -> TokenAccess | None:

@@ -7,7 +7,7 @@ are made later. Until their handlers are connected, and once the node stops, cal
 Over TLS the methods between nodes are served to nodes only (`streamlog.tls.callers`), and only at the listener for
 nodes where that is one of its own. At the others a node's certificate is one like any other: they may trust the
 authorities of clients, which must not make nodes. With an authorizer the methods for clients are behind a gate
-(`services.access.gate`).
+(`services.access.gate`), and behind that those for records behind quotas (`services.quotas.gate`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import ANY_METHOD, CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 from streamlog.services.access.gate import MethodGate
 from streamlog.services.audit.trail import AuditTrail
+from streamlog.services.quotas.gate import QuotaGate
 from streamlog.tls.callers import INTERNAL_PREFIX, check_node, client_listener_refusal
 
 
@@ -44,14 +45,16 @@ class MethodRouter:
         gate: MethodGate | None = None,
         spans: RequestSpans | None = None,
         audit: AuditTrail | None = None,
+        quotas: QuotaGate | None = None,
     ) -> None:
         """`unary`, `streaming`: full names of the methods. `meter` counts their calls. `gate`: of a node with an
-        authorizer. `spans`: of a node that is traced. `audit`: of one with an audit log.
+        authorizer. `spans`: of a node that is traced. `audit`: of one with an audit log. `quotas`: None: no limits.
         """
         self._meter = meter
         self._gate = gate
         self._spans = spans
         self._audit = audit
+        self._quotas = quotas
         self._unary: dict[str, UnaryHandler] = dict.fromkeys(unary, _unavailable)
         self._streaming: dict[str, StreamHandler] = dict.fromkeys(streaming, _unavailable_stream)
 
@@ -117,7 +120,8 @@ class MethodRouter:
 
         if name.startswith(INTERNAL_PREFIX):
             return handle_node if for_nodes else _refused_to_clients
-        return handle if self._gate is None else self._gate.unary(name, handle)
+        counted = handle if self._quotas is None else self._quotas.unary(name, handle, for_nodes=for_nodes)
+        return counted if self._gate is None else self._gate.unary(name, counted)
 
     def _route_stream(self, name: str, *, for_nodes: bool) -> StreamHandler:
         handlers = self._streaming
@@ -131,7 +135,8 @@ class MethodRouter:
 
         if name.startswith(INTERNAL_PREFIX):
             return handle_node if for_nodes else _stream_refused_to_clients
-        return handle if self._gate is None else self._gate.stream(name, handle)
+        counted = handle if self._quotas is None else self._quotas.stream(name, handle, for_nodes=for_nodes)
+        return counted if self._gate is None else self._gate.stream(name, counted)
 
 
 def _refusal(info: CallInfo) -> RpcError:

@@ -49,7 +49,7 @@ from streamlog.node.addresses import (
     registered_listeners,
 )
 from streamlog.node.auditing import made_audit_topic, made_trail
-from streamlog.node.authorization import made_authorizer, made_gate
+from streamlog.node.authorization import made_authorizer, made_gate, made_quotas
 from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
 from streamlog.node.data_plane import DataPlane, directory_ids
 from streamlog.node.failed_calls import FailedCalls, is_invariant
@@ -99,6 +99,8 @@ class Node:
         audit = made_trail(self._config, self._node_id, self._view, ports, self._audit_topic)
         self.metrics.audit, self.metrics.audit_topic = audit, self._audit_topic
         self.metrics.tokens = None if gate is None else gate.tokens
+        quotas = made_quotas(self._config, self._view, ports)
+        self.metrics.quotas = quotas.limits
         self._router = MethodRouter(
             served_methods.unary_methods(),
             served_methods.streaming_methods(),
@@ -106,6 +108,7 @@ class Node:
             gate,
             None if ports.tracing is None else RequestSpans(ports.tracing),
             audit,
+            quotas,
         )
         self._in_process_calls: InProcessCalls | None = None
         self._address: Address | None = None  # of the inter-broker listener

@@ -24,9 +24,12 @@ from streamlog.ports.disk import Buffer, DirectoryLock, File, FileSystem, Mappin
 from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.network import (
     ANY_METHOD,
+    CLIENT_ID_HEADER,
+    NODE_HEADER,
     CallAudit,
     CallGuard,
     CallInfo,
+    CallPace,
     Channel,
     HandshakeError,
     Network,
@@ -44,6 +47,8 @@ from streamlog.ports.workers import Workers
 
 __all__ = [
     "ANY_METHOD",
+    "CLIENT_ID_HEADER",
+    "NODE_HEADER",
     "AuditEvent",
     "AuditResource",
     "AuditSink",
@@ -51,6 +56,7 @@ __all__ = [
     "CallAudit",
     "CallGuard",
     "CallInfo",
+    "CallPace",
     "Channel",
     "Clock",
     "DirectoryLock",

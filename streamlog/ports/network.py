@@ -29,6 +29,11 @@ from streamlog.ports.tracing import Span
 CRASHED: Final = "the handler failed"
 """The whole message of a call whose handler raised an unexpected exception."""
 
+CLIENT_ID_HEADER: Final = "client-id"
+"""In the metadata of a client's calls: its client.id, with what is not ASCII percent-encoded."""
+NODE_HEADER: Final = "streamlog-node"
+"""In the metadata of a node's calls: its id."""
+
 ANY_METHOD: Final = "*"
 """In the place of a method's name: every method that has no handler of its own."""
 
@@ -79,8 +84,12 @@ class CallInfo(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()  # alternative names of that certificate
     certificate: bytes | None = None  # that certificate, in PEM
     deadline: float | None = None  # on Clock.monotonic(); None: the caller waits for ever
+    # The caller, where it was authenticated.
+    principal: str = ""
     # What the caller may do; None: everything.
     guard: CallGuard | None = None
+    # How fast the caller may read; None: as fast as it can.
+    pace: CallPace | None = None
     # What goes into the audit log of the call; None: nothing.
     audit: CallAudit | None = None
     # The transport's part of the call after its handler has returned; None: the call ends with its handler.
@@ -153,6 +162,19 @@ class CallAudit(Protocol):
 
     def refused(self, operation: str, kind: str, name: str, code: str, /) -> None:
         """The caller lacked this right on a resource; the call may go on with others."""
+        ...
+
+
+class CallPace(Protocol):
+    """Made by the owner of the server for a call that reads, whose responses count against a quota."""
+
+    @property
+    def bytes_max(self) -> int | None:
+        """To which a response should be limited; None: to nothing."""
+        ...
+
+    async def wait(self) -> None:
+        """Until the next response may be read. To be called while none is held. RpcError where the call is refused."""
         ...
 
 

@@ -26,7 +26,7 @@ from streamlog.daemon.tracing_choice import check_tracing, open_tracing
 from streamlog.errors import InvalidRequestError, RequestTimedOutError
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.node import Node
-from streamlog.ports import Ports, no_probe
+from streamlog.ports import NODE_HEADER, Ports, no_probe
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
@@ -290,6 +290,7 @@ class _RunningNode:
             on_crash=lambda error: node.call_failed(error),
             tls=tls[inter_broker_listener(self._config.config).name],
             listeners=tls,
+            metadata=((NODE_HEADER, str(self._config.config[node_settings.NODE_ID])),),
         )
         spans = open_tracing(self._config.config, LogLines(self._config.config[node_settings.NODE_ID], _Logged()))
         ports = Ports(

@@ -19,6 +19,6 @@ An error of one part of a request is returned with that part; an error of the wh
 
     records, batches, groups, transactions, admin    a package each: `service` lists the methods, the rest is by subject
     common                                           shared: bounds, paging, forwarding
-    access, audit                                    who may call what; the audit log
+    access, audit, quotas                            who may call what; the audit log; how much a caller may use
     all_services                                     constructs all of them from the node's parts
 """

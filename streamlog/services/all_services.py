@@ -36,6 +36,7 @@ from streamlog.services.admin.controller_commands import ControllerDispatch
 from streamlog.services.admin.groups import GroupQueries
 from streamlog.services.admin.loggers import LoggerCommands
 from streamlog.services.admin.nodes import Disks, NodeQueries
+from streamlog.services.admin.quotas import QuotaCommands
 from streamlog.services.admin.reads import ClusterReads
 from streamlog.services.admin.record_deletion import DeletingReplicas, RecordDeletions
 from streamlog.services.admin.service import AdminService, ControllerCalls
@@ -157,6 +158,7 @@ def _admin(parts: NodeParts, names: TopicNames, peers: Peers) -> AdminService:
         nodes=NodeQueries(parts.node_id, view, parts.disks, peers),
         deletions=RecordDeletions(parts.node_id, view, parts.deleting, peers),
         access=AccessCommands(deciding, view, parts.authorizer),
+        quotas=QuotaCommands(deciding, view),
         loggers=LoggerCommands(parts.node_id, view, parts.ports.log_levels, peers),
         groups=GroupQueries(parts.node_id, parts.groups, view, parts.configs, peers),
         transactions=TransactionQueries(

@@ -6,12 +6,14 @@ from typing import Final
 
 from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType, PatternType
 from streamlog.access.passwords import SaltedPassword
+from streamlog.access.quotas import QuotaEntity
 from streamlog.metadata.records import (
     ALL_BROKERS,
     AclRecord,
     Broker,
     BrokerChangeRecord,
     BrokerRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     ConfigTarget,
@@ -135,5 +137,7 @@ EXAMPLES: Final[dict[str, MetadataRecord]] = {
     "remove_acl": RemoveAclRecord(acl=ACL),
     "user": UserRecord(name="u", password=SaltedPassword(salt=bytes(range(16)), hash=bytes(range(32)), cost=15)),
     "remove_user": RemoveUserRecord(name="u"),
+    "client_quota": ClientQuotaRecord(entity=QuotaEntity(user="u", client_id=""), key="k", value=1.5),
+    "client_quota, removed": ClientQuotaRecord(entity=QuotaEntity(client_id="c"), key="k", value=None),
     "producer_ids": ProducerIdsRecord(next_producer_id=ProducerId(1 << 40)),
 }

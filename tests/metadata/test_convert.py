@@ -49,6 +49,8 @@ GOLDEN = {
         "15161718191a1b1c1d1e1f200f"
     ),
     "remove_user": "0a068201030a0175",
+    "client_quota": "0a148a01110a0175120022016b29000000000000f83f",
+    "client_quota, removed": "0a098a010612016322016b",
     "producer_ids": "0a09620708808080808020",
 }
 

@@ -426,8 +426,13 @@ class PublishResponse(_message.Message):
 
     RESULTS_FIELD_NUMBER: _builtins.int
     PRODUCER_TOKEN_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     producer_token: _builtins.bytes
     """For the next request of this producer. Empty if the request had none."""
+    throttle_time_ms: _builtins.int
+    """How long the node held requests back since the previous response, as a quota was exceeded, in
+    milliseconds; 0: not at all.
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishResult]:
         """One for each record, in their order."""
@@ -437,10 +442,11 @@ class PublishResponse(_message.Message):
         *,
         results: _abc.Iterable[Global___PublishResult] | None = ...,
         producer_token: _builtins.bytes = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_token", b"producer_token", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_token", b"producer_token", "results", b"results", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -633,6 +639,7 @@ class PublishStreamResponse(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     FORMER_OUTCOME_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     producer_token: _builtins.bytes
     """Covers all requests up to this one. Empty if the stream began without one. A transactional stream always has one, which
     identifies the open transaction, or the next one: store it before a commit, to be able to find out the outcome later.
@@ -643,6 +650,10 @@ class PublishStreamResponse(_message.Message):
     """
     former_outcome: Global___TransactionOutcome.ValueType
     """In the first response of a stream that began with `producer_token`: outcome of the transaction that it identifies."""
+    throttle_time_ms: _builtins.int
+    """How long the node held requests back since the previous response, as a quota was exceeded, in
+    milliseconds; 0: not at all.
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishResult]:
         """One for each record of the request, in their order."""
@@ -659,10 +670,11 @@ class PublishStreamResponse(_message.Message):
         outcome: Global___TransactionOutcome.ValueType = ...,
         former_outcome: Global___TransactionOutcome.ValueType = ...,
         error: _common_pb2.StreamlogError | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "former_outcome", b"former_outcome", "outcome", b"outcome", "producer_token", b"producer_token", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "former_outcome", b"former_outcome", "outcome", b"outcome", "producer_token", b"producer_token", "results", b"results", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -982,6 +994,9 @@ class SubscribeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """How long the node held this response back since a quota was exceeded, in milliseconds; 0: not at all."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionRecords]:
         """A partition may occur several times, in order."""
@@ -990,10 +1005,11 @@ class SubscribeResponse(_message.Message):
         self,
         *,
         partitions: _abc.Iterable[Global___PartitionRecords] | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1277,6 +1293,9 @@ class ConsumeResponse(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """How long the node held this response back since a quota was exceeded, in milliseconds; 0: not at all."""
     @_builtins.property
     def assigned(self) -> Global___ConsumePartitions:
         """Partitions that are assigned to the member now, in addition to those it has."""
@@ -1321,10 +1340,11 @@ class ConsumeResponse(_message.Message):
         committed: Global___ConsumeCommitted | None = ...,
         status: Global___ConsumeStatus | None = ...,
         member: _groups_pb2.GroupMember | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "committed", b"committed", "lost", b"lost", "member", b"member", "news", b"news", "records", b"records", "revoked", b"revoked", "status", b"status", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["assigned", "revoked", "lost", "records", "committed", "status"]  # noqa: Y015
     _WhichOneofArgType_news: _TypeAlias = _typing.Literal["news", b"news"]  # noqa: Y015

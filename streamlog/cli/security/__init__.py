@@ -1,1 +1,1 @@
-"""Who may do what: `certificates` (`streamlogctl security`), `user` and `acl`."""
+"""Who may do what: `certificates` (`streamlogctl security`), `user` and `acl`; and how much: `quota`."""

@@ -4,6 +4,7 @@ async_admin, sync_admin                  what a program holds; groups and transa
 values, group_values, transaction_values what it takes and returns
 offset_resets                           new offsets for a group, planned before they are set
 records, access, loggers                 deletion by offset; access control lists and users; levels of a node's log
+quotas                                   limits of users and client ids
 paging                                   lists that nodes return in pages
 requests, answers                        values to messages, messages to values
 """

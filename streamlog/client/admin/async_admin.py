@@ -29,6 +29,7 @@ from streamlog.client.admin.access import AccessAdmin
 from streamlog.client.admin.groups import GroupAdmin
 from streamlog.client.admin.loggers import LoggerAdmin
 from streamlog.client.admin.paging import next_token
+from streamlog.client.admin.quotas import QuotaAdmin
 from streamlog.client.admin.records import RecordAdmin
 from streamlog.client.admin.transactions import TransactionAdmin
 from streamlog.client.connection.any_node import AnyNode, AskTimes
@@ -77,7 +78,7 @@ Page = TypeVar("Page", pb.ListTopicsResponse, pb.DescribeTopicsResponse, pb.List
 Result = TypeVar("Result", bound=_Result)
 
 
-class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, RecordAdmin, TransactionAdmin):
+class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, TransactionAdmin):
     """Settings by Kafka's names: `bootstrap_servers="host:port,..."`, or `{"bootstrap.servers": ...}`.
 
     All methods raise StreamlogError. Open it by `start`, or `async with`; it belongs to one event loop then.

@@ -72,6 +72,8 @@ class Admin:
     rotate_user = blocking(AsyncAdmin.rotate_user)
     delete_user = blocking(AsyncAdmin.delete_user)
     list_users = blocking(AsyncAdmin.list_users)
+    describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
+    alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
     drain_node = blocking(AsyncAdmin.drain_node)
     cancel_drain = blocking(AsyncAdmin.cancel_drain)

@@ -7,6 +7,7 @@ coordinator             the node that coordinates a group
 any_node, backoff       calls that any node answers; how long to wait between attempts
 until_one_ends          the tasks of a stream, which end together
 sync_loop               the thread on which the synchronous clients run the asynchronous ones
+throttle_time           how long quotas held the client up
 token_login             a bearer token, got and renewed
 authentication          which errors mean that authentication failed
 unclosed                clients that a program does not close

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import string
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from streamlog.config import Config
 from streamlog.config.addresses import Protocol as SecurityProtocol
 from streamlog.config.settings import client_settings
-from streamlog.ports import Clock, Network, Random, Workers
+from streamlog.ports import CLIENT_ID_HEADER, Clock, Network, Random, Workers
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
@@ -24,6 +26,7 @@ RECEIVE_BYTES_MAX: Final = 64 << 20
 # A call that costs a node little and needs no right: it carries a renewed token.
 _RENEWAL: Final = "/streamlog.v1.Cluster/Describe"
 _RENEWAL_TIMEOUT_S: Final = 10.0
+_UNQUOTED: Final = string.punctuation.replace("%", "")
 
 
 class ClientPorts(Protocol):
@@ -71,7 +74,7 @@ def real_ports(config: Config) -> RealPorts:
     clock, random, tls = SystemClock(), system_random(), _tls(config)
     workers = ThreadWorkers()
     login = _token_login(config, clock, random, workers)
-    network = GrpcNetwork(on_crash=_no_server, settings=settings, tls=tls, metadata=_login(config), login=login)
+    network = GrpcNetwork(on_crash=_no_server, settings=settings, tls=tls, metadata=_metadata(config), login=login)
     if login is not None:
         login.renew_streams = lambda: network.call_each(_RENEWAL, _RENEWAL_TIMEOUT_S)
     return RealPorts(network=network, clock=clock, random=random, workers=workers, login=login)
@@ -86,8 +89,13 @@ def _tls(config: Config) -> TlsCredentials | None:
     return TlsCredentials(MaterialFiles.of(config))
 
 
+def _metadata(config: Config) -> tuple[tuple[str, str], ...]:
+    """Of every call: the client id, which quotas may be for, and the user's name and password."""
+    client_id = quote(config[client_settings.CLIENT_ID], safe=_UNQUOTED)
+    return (*(((CLIENT_ID_HEADER, client_id),) if client_id else ()), *_login(config))
+
+
 def _login(config: Config) -> tuple[tuple[str, str], ...]:
-    """The metadata of every call: the user's name and password."""
     if config[client_settings.SECURITY_PROTOCOL] != client_settings.SASL_SSL:
         return ()
     if config[client_settings.SASL_MECHANISM] == client_settings.OAUTHBEARER:

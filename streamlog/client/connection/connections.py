@@ -15,6 +15,7 @@ from typing import Final
 from streamlog.api.calls import Message, Response, UnaryCall
 from streamlog.client.connection.authentication import is_authentication_failure
 from streamlog.client.connection.backoff import Backoff
+from streamlog.client.connection.throttle_time import ThrottleTime
 from streamlog.errors import ClientClosedError, NetworkError, RequestTimedOutError, StreamlogError
 from streamlog.ports import Channel, Clock, Network, Random
 
@@ -42,6 +43,7 @@ class Connections:
         # Clients start at different nodes, so that not all of them use the first of the list.
         self._turn = random.randrange(1 << 16)
         self._closed = False
+        self.throttle_time = ThrottleTime()
 
     @property
     def bootstrap(self) -> tuple[str, ...]:

@@ -212,6 +212,9 @@ class AssignedReader:
             raise RequestTimedOutError(message) from None
         return reader.position
 
+    def metrics(self) -> dict[str, float]:
+        return self.connections.throttle_time.metrics("fetch")
+
     def lag(self, partition: Partition) -> int | None:
         reader = self.reader(partition)
         committed = isolation_of(self.config) is IsolationLevel.READ_COMMITTED

@@ -304,6 +304,10 @@ class AsyncConsumer:
         """Records that were skipped since the consumer was made (on_deserialization_error)."""
         return 0 if self._deserializers is None else self._deserializers.skipped_count
 
+    def metrics(self) -> dict[str, float]:
+        """By Kafka's names, since the start: how long quotas held responses up, in ms."""
+        return self._reader.metrics()
+
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Return nothing of these until `resume`; what was prefetched is fetched again then."""
         for partition in partitions:

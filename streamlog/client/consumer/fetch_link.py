@@ -10,6 +10,7 @@ buffer has space, which holds up the node by flow control.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final, Protocol
 
 from streamlog.api import calls, fetched
@@ -106,7 +107,8 @@ class FetchLink:
 
     async def _stream(self) -> None:
         channel = self._connections.channel(self.address)
-        async with calls.decoded_stream(channel, _METHOD, fetched.decode) as stream:
+        decode = partial(fetched.decode, on_throttled=self._connections.throttle_time.add)
+        async with calls.decoded_stream(channel, _METHOD, decode) as stream:
             await run_until_one_ends(self._receive(stream), self._send(stream))
 
     async def _send(self, stream: calls.CallStream[list[fetched.Fetched]]) -> None:

@@ -212,6 +212,10 @@ class Consumer:
         """As of AsyncConsumer."""
         return 0 if self._deserializers is None else self._deserializers.skipped_count
 
+    def metrics(self) -> dict[str, float]:
+        """By Kafka's names, since the start: how long quotas held responses up, in ms."""
+        return self._client.metrics()
+
     def commit(self, offsets: ToCommit | ConsumerRecord | None = None, *, timeout_s: float | None = None) -> None:
         """As of AsyncConsumer."""
         self._thread.call(self._commit(offsets, timeout_s))

@@ -266,6 +266,10 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._empty_inbox()
         await self._flushing.flush(timeout_s)
 
+    def metrics(self) -> dict[str, float]:
+        """By Kafka's names, since the start: how long quotas held responses up, in ms."""
+        return self._connections.throttle_time.metrics("produce")
+
     async def partition_count(self, topic: str) -> int:
         """UnknownTopicOrPartitionError, RequestTimedOutError."""
         return len((await self._table(topic)).queues)

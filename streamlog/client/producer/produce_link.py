@@ -8,7 +8,8 @@ max.in.flight.requests.per.connection messages are unanswered.
 
 When the stream breaks, all batches in flight on it end with an unknown outcome; the next stream is opened after a
 back-off, if there is anything to send. Where it ends since the client was refused (`authentication`), all batches for
-the node fail. A message without all its results after request.timeout.ms breaks the stream.
+the node fail. A message without all its results after request.timeout.ms breaks the stream; where a quota holds the
+stream up, that time begins again with each response that says so.
 """
 
 from __future__ import annotations
@@ -300,6 +301,14 @@ class ProduceLink:
         while (response := await stream.recv()) is not None:
             for result in response.results:
                 self._on_result(result)
+            if response.throttle_time_ms:
+                self._connections.throttle_time.add(response.throttle_time_ms)
+                self._was_held_up()
+
+    def _was_held_up(self) -> None:
+        """The node handles one message after another, and makes each wait for a quota: their time begins now."""
+        for message in self._open.messages:
+            message.sent_at = self._loop.time()
 
     def _on_result(self, result: pb.ProduceResult) -> None:
         flight = self._open.flights.pop(result.correlation_id, None)

@@ -70,6 +70,10 @@ class Producer:
         finally:
             self._thread.close()
 
+    def metrics(self) -> dict[str, float]:
+        """By Kafka's names, since the start: how long quotas held responses up, in ms."""
+        return self._client.metrics()
+
     def send(
         self,
         topic: str,

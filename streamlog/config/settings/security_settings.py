@@ -53,6 +53,12 @@ SUPER_USERS: Final = Setting(
 ALLOW_EVERYONE_IF_NO_ACL_FOUND: Final = Setting(
     "allow.everyone.if.no.acl.found", Boolean(), False,
     doc="Whether every principal may use a resource that has no access control list.")
+QUOTA_WINDOW_NUM: Final = Setting(
+    "quota.window.num", count(1, 1_000), 11,
+    doc="A single request or response counts at most for so many windows of its quota, however large it is.")
+QUOTA_WINDOW_SIZE_SECONDS: Final = Setting(
+    "quota.window.size.seconds", count(1, 3_600), 1,
+    doc="How many seconds of a quota a client that used less may use at once.")
 AUDIT_LOG_FILE: Final[Setting[str | None]] = Setting(
     "audit.log.file", Text(), None, ours=True,
     doc="The audit log, a line of JSON an event: which principal changed what, and which requests were refused; empty: "

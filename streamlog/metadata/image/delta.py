@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from streamlog.access.acl import Acl
 from streamlog.access.passwords import SaltedPassword
+from streamlog.access.quotas import QuotaEntity
 from streamlog.errors import InvariantError
 from streamlog.metadata.features import require_allowed, require_supported
-from streamlog.metadata.image.image import MetadataImage, Topic, collision_key
+from streamlog.metadata.image.image import NO_LIMITS, MetadataImage, Topic, collision_key
 from streamlog.metadata.image.pages import PagedSequence
 from streamlog.metadata.image.roles import PartitionDifference
 from streamlog.metadata.image.sorted_map import REMOVED, Removed, SortedMap
@@ -29,6 +30,7 @@ from streamlog.metadata.records import (
     Broker,
     BrokerChangeRecord,
     BrokerRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     ConfigTarget,
@@ -90,6 +92,7 @@ class MetadataDelta:
         self._configs: dict[ConfigTarget, dict[str, str | Removed]] = {}
         self._acls: dict[Acl, bool | Removed] = {}
         self._users: dict[str, SaltedPassword | Removed] = {}
+        self._quotas: dict[QuotaEntity, dict[str, float | Removed]] = {}
 
     def replay(self, records: Iterable[MetadataRecord], index: RaftIndex) -> None:
         """Replay the records of the command at `index`. After an error the delta must be discarded."""
@@ -140,6 +143,7 @@ class MetadataDelta:
             configs=base.configs.updated(self._changed_configs()),
             acls=base.acls.updated(self._acls),
             users=base.users.updated(self._users),
+            quotas=base.quotas.updated(self._changed_quotas()),
             next_producer_id=self._next_producer_id,
             partition_count=base.partition_count + growth,
             roles=base.roles.updated(self.changed_topics()),
@@ -180,6 +184,9 @@ class MetadataDelta:
                 self._users[record.name] = record.password
             case RemoveUserRecord():
                 self._users[record.name] = REMOVED
+            case ClientQuotaRecord():
+                limits = self._quotas.setdefault(record.entity, {})
+                limits[record.key] = REMOVED if record.value is None else record.value
             case MetadataVersionRecord():
                 require_supported(record.level)
                 self._metadata_version = record.level
@@ -245,6 +252,13 @@ class MetadataDelta:
         for resource, values in self._configs.items():
             configs = self._base.config(resource).updated(values)
             changed[resource] = configs if len(configs) else REMOVED
+        return changed
+
+    def _changed_quotas(self) -> dict[QuotaEntity, SortedMap[str, float] | Removed]:
+        changed: dict[QuotaEntity, SortedMap[str, float] | Removed] = {}
+        for entity, values in self._quotas.items():
+            limits = self._base.quotas.get(entity, NO_LIMITS).updated(values)
+            changed[entity] = limits if len(limits) else REMOVED
         return changed
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from streamlog.access.acl import Acl
 from streamlog.access.passwords import SaltedPassword
+from streamlog.access.quotas import QuotaEntity
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
     StaleBrokerEpochError,
@@ -51,6 +52,8 @@ class MetadataImage(Struct, frozen=True, kw_only=True):
     # Another map object if and only if they have changed.
     acls: SortedMap[Acl, bool]  # a set: all values are True
     users: SortedMap[str, SaltedPassword]
+    # Only entities that have a limit; inside, only keys that are set.
+    quotas: SortedMap[QuotaEntity, SortedMap[str, float]]
     next_producer_id: ProducerId
     partition_count: int  # of all topics
     roles: RoleIndex  # derived from topics
@@ -115,11 +118,13 @@ EMPTY_IMAGE: Final = MetadataImage(
     configs=SortedMap(),
     acls=SortedMap(),
     users=SortedMap(),
+    quotas=SortedMap(),
     next_producer_id=ProducerId(0),
     partition_count=0,
     roles=RoleIndex(),
 )
 NO_CONFIG: Final[SortedMap[str, str]] = SortedMap()
+NO_LIMITS: Final[SortedMap[str, float]] = SortedMap()
 
 
 def collision_key(topic_name: str) -> str:

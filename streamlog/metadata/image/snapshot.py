@@ -1,7 +1,7 @@
 """An image as bytes: for a snapshot of the quorum, and for a new observer.
 
 A snapshot is the shortest list of records that gives the image: level, cluster id, producer ids, then nodes, topics
-with their partitions, configs, access control lists and users, each by rising key. Reading one is replay.
+with their partitions, configs, access control lists, users and quotas, each by rising key. Reading one is replay.
 
 It is a stream of chunks, each preceded by its length in 4 bytes, big-endian: a head, batches of records, a tail that
 counts them, so that a truncated snapshot is detected. Chunks are generated lazily, so a large image needs the memory of
@@ -26,6 +26,7 @@ from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage, Topic
 from streamlog.metadata.records import (
     AclRecord,
     BrokerRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     MetadataRecord,
@@ -69,6 +70,9 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield AclRecord(acl=acl)
     for user, password in image.users.items():
         yield UserRecord(name=user, password=password)
+    for entity, limits in image.quotas.items():
+        for key, limit in limits.items():
+            yield ClientQuotaRecord(entity=entity, key=key, value=limit)
 
 
 def encode_snapshot(image: MetadataImage) -> Iterator[bytes]:
@@ -168,6 +172,8 @@ def _text_bytes(record: MetadataRecord) -> int:
         return 4 * (len(broker.host) + len(broker.rack)) + 18 * len(broker.directory_ids) + listeners
     if isinstance(record, AclRecord):
         return 4 * (len(record.acl.name) + len(record.acl.principal))
+    if isinstance(record, ClientQuotaRecord):
+        return 4 * sum(len(part or "") for part in record.entity.parts())
     return 0
 
 

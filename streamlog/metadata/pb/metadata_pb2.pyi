@@ -85,6 +85,7 @@ class MetadataRecord(_message.Message):
     REMOVE_ACL_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     REMOVE_USER_FIELD_NUMBER: _builtins.int
+    CLIENT_QUOTA_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the format of the record that follows."""
     @_builtins.property
@@ -117,6 +118,8 @@ class MetadataRecord(_message.Message):
     def user(self) -> Global___UserRecord: ...
     @_builtins.property
     def remove_user(self) -> Global___RemoveUserRecord: ...
+    @_builtins.property
+    def client_quota(self) -> Global___ClientQuotaRecord: ...
     def __init__(
         self,
         *,
@@ -136,12 +139,13 @@ class MetadataRecord(_message.Message):
         remove_acl: Global___AclRecord | None = ...,
         user: Global___UserRecord | None = ...,
         remove_user: Global___RemoveUserRecord | None = ...,
+        client_quota: Global___ClientQuotaRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "broker", b"broker", "broker_change", b"broker_change", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_acl", b"remove_acl", "remove_topic", b"remove_topic", "remove_user", b"remove_user", "topic", b"topic", "unregister_broker", b"unregister_broker", "user", b"user"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "broker", b"broker", "broker_change", b"broker_change", "client_quota", b"client_quota", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_acl", b"remove_acl", "remove_topic", b"remove_topic", "remove_user", b"remove_user", "topic", b"topic", "unregister_broker", b"unregister_broker", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "broker", b"broker", "broker_change", b"broker_change", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_acl", b"remove_acl", "remove_topic", b"remove_topic", "remove_user", b"remove_user", "topic", b"topic", "unregister_broker", b"unregister_broker", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "broker", b"broker", "broker_change", b"broker_change", "client_quota", b"client_quota", "cluster", b"cluster", "config", b"config", "metadata_version", b"metadata_version", "partition", b"partition", "partition_change", b"partition_change", "producer_ids", b"producer_ids", "record", b"record", "remove_acl", b"remove_acl", "remove_topic", b"remove_topic", "remove_user", b"remove_user", "topic", b"topic", "unregister_broker", b"unregister_broker", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["metadata_version", "cluster", "broker", "broker_change", "unregister_broker", "topic", "remove_topic", "partition", "partition_change", "config", "producer_ids", "acl", "remove_acl", "user", "remove_user"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["metadata_version", "cluster", "broker", "broker_change", "unregister_broker", "topic", "remove_topic", "partition", "partition_change", "config", "producer_ids", "acl", "remove_acl", "user", "remove_user", "client_quota"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -239,6 +243,51 @@ class RemoveUserRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveUserRecord: _TypeAlias = RemoveUserRecord  # noqa: Y015
+
+@_typing.final
+class ClientQuotaRecord(_message.Message):
+    """One limit of an entity (streamlog/access/quotas.py). Of the three names an empty one is the default, an absent one is not
+    part of the entity.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    client_id: _builtins.str
+    key: _builtins.str
+    """Such as producer_byte_rate."""
+    value: _builtins.float
+    """Absent: the limit is removed."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str | None = ...,
+        client_id: _builtins.str | None = ...,
+        key: _builtins.str = ...,
+        value: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "_value", b"_value", "client_id", b"client_id", "user", b"user", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "_value", b"_value", "client_id", b"client_id", "key", b"key", "user", b"user", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__client_id: _TypeAlias = _typing.Literal["client_id"]  # noqa: Y015
+    _WhichOneofArgType__client_id: _TypeAlias = _typing.Literal["_client_id", b"_client_id"]  # noqa: Y015
+    _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
+    _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client_id) -> _WhichOneofReturnType__client_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___ClientQuotaRecord: _TypeAlias = ClientQuotaRecord  # noqa: Y015
 
 @_typing.final
 class MetadataVersionRecord(_message.Message):

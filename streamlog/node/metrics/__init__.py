@@ -16,6 +16,7 @@ millisecond.
     clock          the wall clock against the quorum's
     changes        ISR changes and leader elections
     access, audit, spans    logins and refusals; audit events; spans and lost ones
+    quotas         whom quotas have held up, and for how long
 
 Connections and descriptors belong to the process: `daemon.http.process_metrics`.
 """

@@ -26,6 +26,7 @@ from streamlog.node.metrics.groups import group_families
 from streamlog.node.metrics.integrity import integrity_families
 from streamlog.node.metrics.partitions import partition_families
 from streamlog.node.metrics.quorum import quorum_families
+from streamlog.node.metrics.quotas import quota_families
 from streamlog.node.metrics.spans import span_families
 from streamlog.node.metrics.transactions import transaction_families
 from streamlog.node.quorum_clock import QuorumClock
@@ -36,6 +37,7 @@ from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.audit.trail import AuditTrail
 from streamlog.services.common.client_bounds import ClientBounds
+from streamlog.services.quotas.limits import QuotaLimits
 from streamlog.storage.directories.directories import LogDirectories
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class NodeMetrics:
         self.audit: AuditTrail | None = None  # None: off
         self.audit_topic: AuditSink | None = None
         self.tokens: TokenLogins | None = None  # None without an issuer of tokens
+        self.quotas: QuotaLimits | None = None
         self.sources: Sources | None = None
 
     def _was_proven(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> bool:
@@ -91,6 +94,7 @@ class NodeMetrics:
             *self.calls.families(),
             *self._changes.families(),
             *access_families(self._authorizer, self.logins, self.tokens),
+            *quota_families(self.quotas),
             *audit_families(self.audit, self._ports.audit, self.audit_topic),
             *span_families(self._ports.tracing),
         ]

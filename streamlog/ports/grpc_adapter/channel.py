@@ -49,7 +49,7 @@ class GrpcChannel:
         metadata: Pairs = (),
         login: CallLogin | None = None,
     ) -> None:
-        """`metadata`: of all calls, besides their own; `login`: instead of it, where it changes."""
+        """`metadata`: of all calls, besides their own; `login`: more of it, where it changes."""
         self._metadata = metadata
         self._login = login
         self.closed = False
@@ -99,7 +99,7 @@ class GrpcChannel:
         timeout_s: float,
         metadata: Mapping[str, str] | None = None,
     ) -> bytes:
-        common = self._metadata if self._login is None else await self._login.metadata()
+        common = await self._common()
         connection = self._begin()
         try:
             try:
@@ -118,7 +118,7 @@ class GrpcChannel:
 
     @asynccontextmanager
     async def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AsyncIterator[ClientStream]:
-        common = self._metadata if self._login is None else await self._login.metadata()
+        common = await self._common()
         connection = self._begin()
         try:
             if method not in connection.streams:
@@ -137,11 +137,14 @@ class GrpcChannel:
         finally:
             self._end(connection)
 
+    async def _common(self) -> Pairs:
+        return self._metadata if self._login is None else (*self._metadata, *await self._login.metadata())
+
     async def call_each(self, method: str, timeout_s: float) -> None:
         """Call a method with an empty request on each connection that has calls. Its failures are left to these."""
         if self._login is None:
             return
-        metadata = _pairs(None, await self._login.metadata())
+        metadata = _pairs(None, await self._common())
         for connection in [self._current, *self._retired]:
             if connection.calls:
                 connection.calls += 1

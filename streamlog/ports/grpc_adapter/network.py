@@ -22,7 +22,8 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 class GrpcNetwork:
     """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message when connections exceed the limits.
     `tls`: mutual TLS on all channels, and on servers; the network follows its files. `listeners`: by name, for servers
-    with other credentials; None: plain text. `metadata`: of all calls; `login`: instead of it, where it changes.
+    with other credentials; None: plain text. `metadata`: of all calls; `login`: more of it, where it
+    changes.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """

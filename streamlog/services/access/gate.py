@@ -117,7 +117,7 @@ class MethodGate:
             guard = self._guard(caller, info, row, remembers=False)
             if info.audit is not None:
                 info.audit.guard = guard
-            return await handler(request, info if guard is None else replace(info, guard=guard))
+            return await handler(request, replace(info, principal=caller.principal, guard=guard))
 
         return handle
 
@@ -130,6 +130,7 @@ class MethodGate:
             guard = self._guard(caller, info, row, remembers=True)
             if info.audit is not None:
                 info.audit.guard = guard
+            info = replace(info, principal=caller.principal, guard=guard)
             if guard is None and caller.user is None and caller.token is None:
                 await handler(stream, info)
                 return
@@ -139,7 +140,7 @@ class MethodGate:
                 self._look_at_lease()
             close = self._open_session(own, info)
             try:
-                await handler(stream, replace(info, guard=guard))
+                await handler(stream, info)
             except asyncio.CancelledError:
                 if own.reason is None:
                     raise

@@ -252,6 +252,8 @@ METHOD_RIGHTS: Final[Mapping[str, MethodRight]] = {
     _ADMIN + "AlterUser": _cluster(_O.ALTER),
     _ADMIN + "DeleteUser": _cluster(_O.ALTER),
     _ADMIN + "ListUsers": _cluster(_O.DESCRIBE),
+    _ADMIN + "AlterClientQuotas": _cluster(_O.ALTER_CONFIGS),
+    _ADMIN + "DescribeClientQuotas": _cluster(_O.DESCRIBE_CONFIGS),
     _BATCHES + "Metadata": MethodRight("DESCRIBE on each topic; to create it, CREATE"),
     _BATCHES + "WatchMetadata": MethodRight("nothing; reports topics with DESCRIBE", ends_on_grant=True),
     _BATCHES + "Produce": MethodRight("WRITE on each topic, and on the transactional id", _produce),

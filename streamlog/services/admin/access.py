@@ -59,7 +59,7 @@ class AccessCommands:
     async def describe_acls(self, request: pb.DescribeAclsRequest, call: Call) -> pb.DescribeAclsResponse:
         """A page token is the number of matching entries before the page."""
         wanted = convert.acl_filter(request.filter)
-        start = _start(request.page_token)
+        start = start_of(request.page_token)
         matching = (acl for acl in self._view.image.acls if wanted.matches(acl))
         page = list(islice(matching, start, start + PAGE_ENTRIES + 1))
         more = len(page) > PAGE_ENTRIES
@@ -99,7 +99,7 @@ class AccessCommands:
         return pb.ListUsersResponse(names=list(self._view.image.users))
 
 
-def _start(token: str) -> int:
+def start_of(token: str) -> int:
     if not token:
         return 0
     if len(token) > 9 or not (token.isascii() and token.isdecimal()):

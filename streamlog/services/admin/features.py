@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.api.pb import cluster_pb2 as pb
-from streamlog.metadata.features import ACCESS, METADATA_VERSION_MAX, METADATA_VERSION_MIN
+from streamlog.metadata.features import ACCESS, METADATA_VERSION_MAX, METADATA_VERSION_MIN, QUOTAS
 from streamlog.metadata.records import MetadataVersion
 
 ACCESS_CONTROL: Final = "access-control"
 USERS: Final = "users"
+CLIENT_QUOTAS: Final = "client-quotas"
 TWO_PHASE_COMMIT: Final = "two-phase-commit"
 METADATA_VERSION: Final = "metadata.version"
 
@@ -32,6 +33,7 @@ METHODS_OF_FEATURE: Final[Mapping[str, tuple[str, ...]]] = {
         "Batches/ProduceStream",
     ),
     "broker-loggers": ("Admin/AlterBrokerLoggers", "Admin/DescribeBrokerLoggers"),
+    CLIENT_QUOTAS: ("Admin/AlterClientQuotas", "Admin/DescribeClientQuotas"),
     "cluster": (
         "Admin/AddVoter",
         "Admin/DescribeCluster",
@@ -87,7 +89,12 @@ METHODS_OF_FEATURE: Final[Mapping[str, tuple[str, ...]]] = {
 def features(version: MetadataVersion, *, authorizes: bool, two_phase_commit: bool) -> list[pb.Feature]:
     """By rising name. `version`: the cluster's metadata.version; `authorizes`: the node has an authorizer."""
     has_access = version >= ACCESS
-    is_on = {ACCESS_CONTROL: has_access and authorizes, USERS: has_access, TWO_PHASE_COMMIT: two_phase_commit}
+    is_on = {
+        ACCESS_CONTROL: has_access and authorizes,
+        USERS: has_access,
+        CLIENT_QUOTAS: version >= QUOTAS,
+        TWO_PHASE_COMMIT: two_phase_commit,
+    }
     found = [
         pb.Feature(name=name, level_min=1, level_max=1, level=int(is_on.get(name, True))) for name in METHODS_OF_FEATURE
     ]

@@ -1,7 +1,7 @@
 """The Admin service: which of its methods is served where.
 
 by the active controller             create, delete, alter, elect, reassign, drain, unregister, metadata version,
-                                     access control lists, users
+                                     access control lists, users, quotas
 by the leader of the quorum          voters (the same node)
 from this node's image               lists and descriptions, the progress of a drain; once the image has every change
                                      that any node had acknowledged before the call
@@ -29,6 +29,7 @@ from streamlog.services.admin.controller_commands import ControllerDispatch
 from streamlog.services.admin.groups import GroupQueries
 from streamlog.services.admin.loggers import LoggerCommands
 from streamlog.services.admin.nodes import NodeQueries
+from streamlog.services.admin.quotas import QuotaCommands
 from streamlog.services.admin.reads import ClusterReads
 from streamlog.services.admin.record_deletion import RecordDeletions
 from streamlog.services.admin.transactions import TransactionQueries
@@ -125,6 +126,7 @@ class AdminService(Struct, frozen=True, kw_only=True):
     groups: GroupQueries
     transactions: TransactionQueries
     access: AccessCommands
+    quotas: QuotaCommands
 
     def _fresh(self, read: UnaryMethod[Request, Response]) -> UnaryMethod[Request, Response]:
         """`read`, from an image with every change acknowledged before: the calls of one client may be served by
@@ -256,4 +258,11 @@ class AdminService(Struct, frozen=True, kw_only=True):
             unary("AlterUser", pb.AlterUserRequest, pb.AlterUserResponse, access.alter_user),
             unary("DeleteUser", pb.DeleteUserRequest, pb.DeleteUserResponse, access.delete_user),
             unary("ListUsers", pb.ListUsersRequest, pb.ListUsersResponse, fresh(access.list_users)),
+            unary("AlterClientQuotas", pb.AlterClientQuotasRequest, pb.AlterClientQuotasResponse, self.quotas.alter),
+            unary(
+                "DescribeClientQuotas",
+                pb.DescribeClientQuotasRequest,
+                pb.DescribeClientQuotasResponse,
+                fresh(self.quotas.describe),
+            ),
         ]

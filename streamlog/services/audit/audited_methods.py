@@ -42,6 +42,7 @@ _CHANGES: Final = (
     "CreateUser",
     "AlterUser",
     "DeleteUser",
+    "AlterClientQuotas",
 )
 _LOOKS: Final = (
     "ListTopics",
@@ -60,6 +61,7 @@ _LOOKS: Final = (
     "DescribeAcls",
     "TestAccess",
     "ListUsers",
+    "DescribeClientQuotas",
 )
 _WRITES: Final = (
     "Batches/Produce",

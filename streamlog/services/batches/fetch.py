@@ -55,6 +55,7 @@ class FetchHandler:
         wanted = fetch_request(request)
         room = min(wanted.settings.response_bytes_max, self._configs.node[FETCH_MAX_BYTES])
         reader = self._outgoing.reader()
+        reader.pace = call.info.pace
         guard = call.info.guard
         leaders = self._leaders if guard is None else self._leaders.guarded(guard, "READ")
         poll = _Poll(leaders, wanted.settings, room, reader)

@@ -56,6 +56,7 @@ class FetchStreams:
     ) -> None:
         """ThrottledError for a stream that is not read while others wait for free bytes."""
         async with self._outgoing.reader() as reader:
+            reader.pace = call.info.pace
             guard = call.info.guard
             leaders = self._leaders if guard is None else self._leaders.guarded(guard, "READ")
             await self._serve(requests, responses, reader, leaders)

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from streamlog.errors import ThrottledError
+from streamlog.ports import CallPace
 
 MESSAGE_BYTES_MIN: Final = 64 << 10
 """The least that a message gets, however many readers there are."""
@@ -154,7 +155,18 @@ class _Waiter:
 class Reader:
     """Of one call. `async with` around the work that is ended with ThrottledError when the client does not read."""
 
-    __slots__ = ("_budget", "_cancelling", "_copies", "_ended", "_size", "_task", "granted_at", "held_bytes", "on_end")
+    __slots__ = (
+        "_budget",
+        "_cancelling",
+        "_copies",
+        "_ended",
+        "_size",
+        "_task",
+        "granted_at",
+        "held_bytes",
+        "on_end",
+        "pace",
+    )
 
     def __init__(self, budget: OutgoingBytes, copies: int) -> None:
         self._budget = budget
@@ -166,6 +178,7 @@ class Reader:
         self.granted_at = 0.0
         self.held_bytes = 0  # with all copies
         self.on_end: Callable[[], object] | None = None  # called instead of cancelling the block
+        self.pace: CallPace | None = None  # of a call whose bytes count against a quota
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -199,6 +212,9 @@ class Reader:
 
     async def reserve(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
         """How many bytes the next message may have: at most `wanted`, at least the smaller of `wanted` and `least`."""
+        if self.pace is not None:
+            await self.pace.wait()
+            wanted = max(least, min(wanted, self.pace.bytes_max or wanted))
         least = min(wanted, least) * self._copies
         wanted *= self._copies
         granted = self._budget.try_grant(self, wanted, least)

@@ -154,6 +154,8 @@ class _Counted:
 
     async def recv(self) -> list[Fetched] | None:
         self._reader.release()
+        if self._reader.pace is not None:
+            await self._reader.pace.wait()
         answer = await self._stream.recv()
         if answer is not None:
             size = sum(len(got.batches) for got in answer)

@@ -80,7 +80,7 @@ class SubscribeHandler:
         placement = PartitionPlacement(query, self._view, self._feeds, list_offsets, self._backoff, self._outgoing)
         try:
             async with self._outgoing.reader() as reader, asyncio.TaskGroup() as tasks:
-                placement.reader = reader
+                placement.reader, placement.pace = reader, call.info.pace
                 placing = tasks.create_task(placement.run(tasks))
                 await SubscribeDelivery(query, placement, self._view, self._workers, self._traffic).run(responses)
                 placing.cancel()

@@ -22,6 +22,7 @@ from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.image import MetadataImage, require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, IsolationLevel, Offset, PartitionId, TopicPartition
+from streamlog.ports import CallPace
 from streamlog.services.common.outgoing import SUBSCRIBE_COPIES, OutgoingBytes, Reader
 from streamlog.services.common.topics import unknown_topic
 from streamlog.services.records.feeds import Feed, FeedSource
@@ -72,6 +73,7 @@ class PartitionPlacement:
         self.open_count = 0  # partitions that are not done
         self.updates: asyncio.Queue[PartitionUpdates] = asyncio.Queue()  # one of each feed at most, and errors
         self.reader: Reader | None = None  # ended with the call when the client does not read
+        self.pace: CallPace | None = None  # where the call's bytes count against a quota
         self._unplaced: dict[SubscribedPartition, None] = {}
         self._feeds: dict[BrokerId, tuple[Feed, asyncio.Task[None]]] = {}
         self._changed = asyncio.Event()  # something is unplaced, or the topics have changed
@@ -225,6 +227,7 @@ class PartitionPlacement:
             )
             account = self._outgoing.reader(SUBSCRIBE_COPIES)
             account.on_end = None if self.reader is None else self.reader.end
+            account.pace = self.pace
             feed = Feed(leader, self._feed_source, settings, self, account)
             known = self._feeds[leader] = (feed, tasks.create_task(feed.run()))
         partition.leader = leader

@@ -36,7 +36,7 @@ def test_what_is_off_has_level_0() -> None:
     plain = levels(METADATA_VERSION_MAX, authorizes=False, two_phase_commit=False)
     assert {name for name, level in plain.items() if not level} == {"access-control", "two-phase-commit"}
     old = levels(2, authorizes=True, two_phase_commit=True)
-    assert {name for name, level in old.items() if not level} == {"access-control", "users"}
+    assert {name for name, level in old.items() if not level} == {"access-control", "client-quotas", "users"}
 
 
 async def describe(cluster: Cluster) -> cluster_pb2.ClusterDescribeResponse:

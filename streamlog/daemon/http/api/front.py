@@ -53,7 +53,7 @@ RESPONSE_BYTES_MAX: Final = 8 << 20
 
 JSON: Final = b"application/json"
 PROTO: Final = b"application/proto"
-PASSED_ON: Final = (b"authorization", b"traceparent", b"tracestate")
+PASSED_ON: Final = (b"authorization", b"client-id", b"traceparent", b"tracestate")
 """Headers that become metadata of the call."""
 CLOSE: Final = (b"connection", b"close")
 

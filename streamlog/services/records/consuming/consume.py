@@ -37,7 +37,7 @@ from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogEr
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
-from streamlog.ports import Ports
+from streamlog.ports import CallPace, Ports
 from streamlog.records.decode import Fields
 from streamlog.services.records.consuming.consume_member import ConsumeMember
 from streamlog.services.records.consuming.consume_status import (
@@ -71,7 +71,7 @@ class ConsumeHandler:
         up = convert.up(first, by_credit=wanted.by_credit, first=True)
         if wanted.fail_unknown:
             await self._check_topics(wanted.topics)
-        stream = _Stream(wanted, responses, self._backoff, self._traffic, self._view)
+        stream = _Stream(wanted, responses, self._backoff, self._traffic, self._view, call.info.pace)
         member = ConsumeMember(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
         await stream.serve(member, up, requests)
 
@@ -107,7 +107,9 @@ class _Stream:
         backoff: Backoff,
         traffic: Traffic,
         view: MetadataView,
+        pace: CallPace | None,
     ) -> None:
+        self._pace = pace
         self._wanted = wanted
         self._view = view
         self._is_quiet = False  # nothing was sent since the last status
@@ -202,6 +204,8 @@ class _Stream:
         while True:
             for skipped in self._member.take_skipped():
                 await self._report_skipped(skipped)
+            if self._pace is not None:
+                await self._pace.wait()
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)
                 if batch is not None:

@@ -1,0 +1,46 @@
+"""How quotas have held up clients."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamlog.metrics.families import Family, counter
+from streamlog.services.quotas.limits import QuotaLimits
+
+HOLDERS_MAX: Final = 100
+"""Client ids are what clients say: only those that waited longest have series."""
+
+
+def quota_families(limits: QuotaLimits | None) -> list[Family]:
+    """`limits`: None: the node has none."""
+    if limits is None:
+        return []
+    waited = [(key, holder, bucket) for (key, holder), bucket in limits.buckets.items() if bucket.throttled_count]
+    waited.sort(key=lambda one: one[2].throttled_s, reverse=True)
+    totals = limits.totals.items()
+    labels = ("type", "user", "client_id")
+    by_holder = [((key, holder.user or "", holder.client_id or ""), bucket) for key, holder, bucket in waited]
+    return [
+        counter(
+            "streamlog_quota_throttled_total",
+            "Requests and responses that a quota held up, and requests that it refused since their turn was too far.",
+            [
+                sample
+                for key, one in totals
+                for sample in (((key, "delayed"), one.delayed), ((key, "refused"), one.refused))
+            ],
+            ("type", "result"),
+        ),
+        counter(
+            "streamlog_quota_throttle_seconds_total",
+            "For how long quotas held requests and responses up, in all.",
+            [((key,), one.seconds) for key, one in totals],
+            ("type",),
+        ),
+        counter(
+            "streamlog_quota_holder_throttle_seconds_total",
+            "The same by who shares a limit: the hundred that were held up longest since they were first seen.",
+            [(names, bucket.throttled_s) for names, bucket in by_holder[:HOLDERS_MAX]],
+            labels,
+        ),
+    ]

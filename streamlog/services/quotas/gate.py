@@ -1,0 +1,277 @@
+"""Around the methods that write and read records: what a caller uses counts against its quotas, and it waits its turn.
+
+    write   each request counts its bytes, and is handled once it is its turn: until then nothing more is read from its
+            stream, and a unary call is not begun. So neither many calls nor many streams get more than the limit.
+    read    each response counts its bytes after it was sent; before the next one is read from the log the stream waits
+            (`CallPace`) until it is its turn. It holds no response then.
+
+Responses say how long their stream or call was held up (throttle_time_ms). A use whose turn is more than TURN_MAX_S
+away, or after the call's deadline, is refused with THROTTLED and RetryInfo; so are those beyond HELD_BYTES_MAX, which
+bounds the bytes of requests that wait.
+
+Nodes are never held up: calls that a node makes for a client have been counted by the node that the client called.
+Over TLS a node is known by its certificate; where the listener for nodes is PLAINTEXT by NODE_HEADER, which anyone who
+reaches it may send, as they may call the methods between nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from msgspec.structs import replace
+
+from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
+from streamlog.access.quotas import CLIENT_ID_LENGTH_MAX, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from streamlog.api.errors import to_rpc
+from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.wire_format import VARINT, tag, varint
+from streamlog.errors import ThrottledError
+from streamlog.ports import CLIENT_ID_HEADER, NODE_HEADER, CallInfo, Clock, Stream, StreamHandler, UnaryHandler
+from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
+from streamlog.services.quotas.rate_bucket import RateBucket
+from streamlog.tls.identity import node_of
+
+TURN_MAX_S: Final = 20.0
+"""Below the 30 s after which clients take a request for lost."""
+WAIT_SLICE_S: Final = 0.25
+"""After so long a waiting use looks whether its limit has changed."""
+WAIT_MIN_S: Final = 0.001
+"""Far above the rounding of floating point: a shorter sleep may not advance the clock."""
+HELD_BYTES_MAX: Final = 64 << 20
+RESPONSE_BYTES_MIN: Final = 64 << 10
+"""The least that responses are limited to, however small the rate."""
+
+_USER: Final = "User:"
+_WRITES: Final = (
+    "/streamlog.v1.Batches/Produce",
+    "/streamlog.v1.Batches/ProduceStream",
+    "/streamlog.v1.Records/Publish",
+    "/streamlog.v1.Records/PublishStream",
+)
+_READS: Final = (
+    "/streamlog.v1.Batches/Fetch",
+    "/streamlog.v1.Batches/FetchStream",
+    "/streamlog.v1.Records/Subscribe",
+    "/streamlog.v1.Records/Consume",
+)
+_THROTTLE_TIME: Final = varint(tag(pb.ProduceResponse.THROTTLE_TIME_MS_FIELD_NUMBER, VARINT))
+"""The same number in all eight responses."""
+
+
+class QuotaGate:
+    def __init__(self, limits: QuotaLimits, clock: Clock, rules: Sequence[MappingRule]) -> None:
+        """`rules`: ssl.principal.mapping.rules."""
+        self.limits = limits
+        self._clock = clock
+        self._rules = rules
+        self._held_bytes = 0
+
+    def unary(self, method: str, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
+        """`for_nodes`: nodes connect to this listener."""
+        if method in _WRITES:
+            return self._unary_write(handler, for_nodes=for_nodes)
+        return self._unary_read(handler, for_nodes=for_nodes) if method in _READS else handler
+
+    def stream(self, method: str, handler: StreamHandler, *, for_nodes: bool) -> StreamHandler:
+        if method not in _WRITES and method not in _READS:
+            return handler
+
+        async def handle(stream: Stream, info: CallInfo) -> None:
+            caller = self._caller(info, for_nodes=for_nodes)
+            if caller is None:
+                await handler(stream, info)
+            elif method in _WRITES:
+                await handler(_WriteStream(self, stream, caller, info), info)
+            else:
+                pace = _Pace(self, caller)
+                await handler(_ReadStream(stream, pace), replace(info, pace=pace))
+
+        return handle
+
+    def _unary_write(self, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
+        async def handle(request: bytes, info: CallInfo) -> bytes:
+            caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
+            if caller is None:
+                return await handler(request, info)
+            waited_s = await self.admit(caller, len(request), info)
+            return await handler(request, info) + throttle_field(waited_s)
+
+        return handle
+
+    def _unary_read(self, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
+        async def handle(request: bytes, info: CallInfo) -> bytes:
+            caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
+            if caller is None:
+                return await handler(request, info)
+            pace = _Pace(self, caller, info)
+            response = await handler(request, replace(info, pace=pace))
+            return pace.sent(response)
+
+        return handle
+
+    def _caller(self, info: CallInfo, *, for_nodes: bool) -> QuotaCaller | None:
+        """None: a node."""
+        principal = info.principal
+        if not principal:
+            if info.identity is None:
+                if for_nodes and NODE_HEADER in info.metadata:
+                    return None
+                principal = ANONYMOUS
+            elif node_of(info.names) is not None:
+                return None
+            else:
+                principal = principal_of(info.identity, self._rules)
+        if not principal.startswith(_USER):
+            return None
+        client_id = unquote(info.metadata.get(CLIENT_ID_HEADER, ""))[:CLIENT_ID_LENGTH_MAX]
+        return QuotaCaller(principal.removeprefix(_USER), client_id)
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    # -- turns
+
+    async def admit(self, caller: QuotaCaller, size: int, info: CallInfo) -> float:
+        """Wait until it is the turn of a request. Returns for how long, in seconds. RpcError where it is refused."""
+        bucket = self.limits.bucket(PRODUCER_BYTE_RATE, caller)
+        if bucket is None:
+            return 0.0
+        now = self.now()
+        begin, place = bucket.end, bucket.place_of(size)
+        self.check(PRODUCER_BYTE_RATE, bucket, place, info, size)
+        bucket.charge(size, now)
+        admitted = False
+        self._held_bytes += size
+        try:
+            waited_s = await self.wait(PRODUCER_BYTE_RATE, caller, bucket, place)
+            admitted = True
+            return waited_s
+        finally:
+            self._held_bytes -= size
+            if not admitted:
+                bucket.give_back(begin, place, self.now())
+
+    async def wait(self, key: str, caller: QuotaCaller, bucket: RateBucket, place: float) -> float:
+        """Until it is the turn of `place`, or the caller has another limit. Returns for how long, in seconds."""
+        now = began = self._clock.monotonic()
+        left_s = bucket.left_s(place, now)
+        if left_s <= 0:
+            return 0.0
+        totals = self.limits.totals[key]
+        totals.delayed += 1
+        bucket.throttled_count += 1
+        try:
+            while left_s > 0 and self.limits.bucket(key, caller) is bucket:
+                await asyncio.sleep(min(max(left_s, WAIT_MIN_S), WAIT_SLICE_S))
+                left_s = bucket.left_s(place, self._clock.monotonic())
+        finally:
+            waited_s = self._clock.monotonic() - began
+            totals.seconds += waited_s
+            bucket.throttled_s += waited_s
+        return waited_s
+
+    def check(self, key: str, bucket: RateBucket, place: float, info: CallInfo, size: int = 0) -> None:
+        """RpcError where the turn of `place` is too far, or `size` more bytes may not wait."""
+        now = self.now()
+        left_s = bucket.left_s(place, now)
+        in_time = left_s <= TURN_MAX_S and (info.deadline is None or now + left_s <= info.deadline)
+        if left_s <= 0 or (in_time and self._held_bytes + size <= HELD_BYTES_MAX):
+            return
+        self.limits.totals[key].refused += 1
+        bucket.throttled_count += 1
+        error = ThrottledError(
+            f"the quota {key} of {bucket.rate:g} bytes a second is exceeded: retry in {left_s:.1f} s, or have an "
+            "administrator raise it with streamlogctl quota set",
+            field=key,
+            limit=bucket.rate,
+            retry_after_ms=round(left_s * 1000),
+        )
+        raise to_rpc(error)
+
+
+class _Pace:
+    """The CallPace of one call that reads. `info`: of a unary call, which may be refused."""
+
+    def __init__(self, gate: QuotaGate, caller: QuotaCaller, info: CallInfo | None = None) -> None:
+        self._gate = gate
+        self._caller = caller
+        self._info = info
+        self._bucket: RateBucket | None = None
+        self._place = 0.0  # in this bucket, behind what was sent last
+        self._waited_s = 0.0  # not reported yet
+
+    @property
+    def bytes_max(self) -> int | None:
+        limits = self._gate.limits
+        bucket = limits.bucket(CONSUMER_BYTE_RATE, self._caller) if limits.active else None
+        return None if bucket is None else max(RESPONSE_BYTES_MIN, int(bucket.rate / 4))
+
+    async def wait(self) -> None:
+        gate = self._gate
+        if not gate.limits.active:
+            return
+        bucket = gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
+        if bucket is None:
+            return
+        if bucket is not self._bucket:
+            self._bucket, self._place = bucket, bucket.end
+        if self._info is not None:
+            gate.check(CONSUMER_BYTE_RATE, bucket, self._place, self._info)
+        self._waited_s += await gate.wait(CONSUMER_BYTE_RATE, self._caller, bucket, self._place)
+
+    def sent(self, response: bytes) -> bytes:
+        """Counts a response that is sent now; returns it with what was waited."""
+        gate = self._gate
+        if not gate.limits.active:
+            return response
+        bucket = gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
+        if bucket is None:
+            return response
+        self._bucket, self._place = bucket, bucket.charge(len(response), gate._clock.monotonic())
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return response + throttle_field(waited_s)
+
+
+class _ReadStream:
+    """Of a call that reads."""
+
+    def __init__(self, stream: Stream, pace: _Pace) -> None:
+        self.recv = stream.recv
+        self.done_sending = stream.done_sending
+        self._send = stream.send
+        self._pace = pace
+
+    async def send(self, message: bytes) -> None:
+        await self._send(self._pace.sent(message))
+
+
+class _WriteStream:
+    """Of a call that writes."""
+
+    def __init__(self, gate: QuotaGate, stream: Stream, caller: QuotaCaller, info: CallInfo) -> None:
+        self.done_sending = stream.done_sending
+        self._gate = gate
+        self._stream = stream
+        self._caller = caller
+        self._info = info
+        self._waited_s = 0.0  # not reported yet
+
+    async def recv(self) -> bytes | None:
+        message = await self._stream.recv()
+        if message is not None and self._gate.limits.active:
+            self._waited_s += await self._gate.admit(self._caller, len(message), self._info)
+        return message
+
+    async def send(self, message: bytes) -> None:
+        if self._waited_s:
+            waited_s, self._waited_s = self._waited_s, 0.0
+            message += throttle_field(waited_s)
+        await self._stream.send(message)
+
+
+def throttle_field(waited_s: float) -> bytes:
+    """The encoded throttle_time_ms, to be appended to a response: messages of protobuf may be joined."""
+    return _THROTTLE_TIME + varint(max(1, round(waited_s * 1000))) if waited_s else b""

@@ -1,0 +1,91 @@
+"""Which limit holds for a caller, and what is used of it on this node.
+
+Limits come from the image. When its quotas change, callers are looked up again: at their next use, and those that wait
+within WAIT_SLICE_S (`gate`). A bucket belongs to a key and a holder, and outlives a change of its rate.
+
+Client ids are what clients say, so what is kept by them is bounded: beyond BUCKETS_MAX the oldest bucket is dropped,
+one in which no caller waits before others.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from streamlog.access.quotas import KEYS, QuotaHolder, limit_of
+from streamlog.metadata.view import MetadataView
+from streamlog.ports import Clock
+from streamlog.services.quotas.rate_bucket import RateBucket
+
+BUCKETS_MAX: Final = 10_000
+CALLERS_MAX: Final = 20_000
+
+
+class QuotaCaller(NamedTuple):
+    user: str
+    client_id: str  # empty: none
+
+
+class QuotaTotals:
+    """Of one key, since the start."""
+
+    __slots__ = ("delayed", "refused", "seconds")
+
+    def __init__(self) -> None:
+        self.delayed = 0  # requests and responses
+        self.refused = 0
+        self.seconds = 0.0  # of delay
+
+
+class QuotaLimits:
+    """Of one node."""
+
+    def __init__(self, view: MetadataView, clock: Clock, *, window_num: int, window_s: float) -> None:
+        """`window_num`, `window_s`: quota.window.num, quota.window.size.seconds."""
+        self._view = view
+        self._clock = clock
+        self._burst_s = window_s
+        self._charge_max_s = window_num * window_s
+        self._quotas = view.image.quotas  # that `_by_caller` is of
+        self._by_caller: dict[tuple[str, QuotaCaller], RateBucket | None] = {}
+        self._buckets: dict[tuple[str, QuotaHolder], RateBucket] = {}  # by the age of their last look-up
+        self.totals = {key: QuotaTotals() for key in KEYS}
+
+    @property
+    def active(self) -> bool:
+        """Whether there are any quotas."""
+        return len(self._view.image.quotas) > 0
+
+    @property
+    def buckets(self) -> dict[tuple[str, QuotaHolder], RateBucket]:
+        return self._buckets
+
+    def bucket(self, key: str, caller: QuotaCaller) -> RateBucket | None:
+        """None: the caller has no limit of this key."""
+        quotas = self._view.image.quotas
+        if quotas is not self._quotas or len(self._by_caller) >= CALLERS_MAX:
+            self._quotas = quotas
+            self._by_caller.clear()
+        known = (key, caller)
+        if known not in self._by_caller:
+            self._by_caller[known] = self._look_up(key, caller)
+        return self._by_caller[known]
+
+    def _look_up(self, key: str, caller: QuotaCaller) -> RateBucket | None:
+        limit = limit_of(self._quotas, key, caller.user, caller.client_id)
+        if limit is None:
+            return None
+        bucket = self._buckets.pop((key, limit.holder), None)
+        if bucket is None:
+            bucket = RateBucket(
+                limit.rate, self._clock.monotonic(), burst_s=self._burst_s, charge_max_s=self._charge_max_s
+            )
+            if len(self._buckets) >= BUCKETS_MAX:
+                self._drop_one()
+        bucket.rate = limit.rate
+        self._buckets[key, limit.holder] = bucket
+        return bucket
+
+    def _drop_one(self) -> None:
+        oldest = next((known for known, bucket in self._buckets.items() if bucket.is_full), next(iter(self._buckets)))
+        bucket = self._buckets.pop(oldest)
+        self._by_caller = {known: one for known, one in self._by_caller.items() if one is not bucket}

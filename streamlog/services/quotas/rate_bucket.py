@@ -1,0 +1,87 @@
+"""One limit in use: a token bucket, in which every use has a place in a queue.
+
+    charge(n) -> place          uses are served in the order of their charges, at `rate` a second
+    left_s(place)               how long until it is this use's turn
+
+What was not used is kept for `burst_s`, so a holder below its limit never waits. Kafka measures the rate over
+quota.window.num samples instead, which lets ten seconds' worth through at once and then nothing; for controller
+mutations it has token buckets (KIP-599), for that reason.
+
+A single use counts at most `charge_max_s` of the rate: then a record that is large for its limit is not held up for
+longer, as Kafka's samples forget it by then.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Final
+
+GAPS_MAX: Final = 100
+"""Further uses that did not happen keep their places: those with the same limit wait longer."""
+
+
+class RateBucket:
+    __slots__ = (
+        "_burst_s",
+        "_charge_max_s",
+        "_charged",
+        "_gaps",
+        "_now",
+        "_served",
+        "rate",
+        "throttled_count",
+        "throttled_s",
+    )
+
+    def __init__(self, rate: float, now: float, *, burst_s: float, charge_max_s: float) -> None:
+        """`rate`: of units a second; it may be changed at any time. `now`: of a monotonic clock."""
+        self.rate = rate
+        self.throttled_count = 0  # uses that were delayed or refused, and by how much in all
+        self.throttled_s = 0.0
+        self._burst_s = burst_s
+        self._charge_max_s = charge_max_s
+        self._charged = 0.0  # in all
+        self._served = rate * burst_s
+        self._gaps: list[tuple[float, float]] = []  # begin and size of uses that did not happen, while others wait
+        self._now = now
+
+    @property
+    def is_full(self) -> bool:
+        """As of the last call."""
+        return self._served >= self._charged
+
+    @property
+    def end(self) -> float:
+        """The place behind all uses so far."""
+        return self._charged
+
+    def place_of(self, amount: float) -> float:
+        """That a use of `amount` would have."""
+        return self._charged + min(amount, self.rate * self._charge_max_s)
+
+    def charge(self, amount: float, now: float) -> float:
+        """A use of `amount` units. Returns its place."""
+        self._advance(now)
+        self._charged = self.place_of(amount)
+        return self._charged
+
+    def give_back(self, begin: float, place: float, now: float) -> None:
+        """The use from `begin` to `place` did not happen: those behind it move forward."""
+        self._advance(now)
+        if place == self._charged:
+            self._charged = begin
+        elif len(self._gaps) < GAPS_MAX:
+            insort(self._gaps, (begin, place - begin))
+
+    def left_s(self, place: float, now: float) -> float:
+        """0: it is its turn."""
+        self._advance(now)
+        skipped = sum(size for begin, size in self._gaps if begin < place)
+        return max(0.0, (place - skipped - self._served) / self.rate)
+
+    def _advance(self, now: float) -> None:
+        self._served += max(0.0, now - self._now) * self.rate
+        while self._gaps and self._served >= self._gaps[0][0]:
+            self._served += self._gaps.pop(0)[1]
+        self._served = min(self._served, self._charged + self.rate * self._burst_s)
+        self._now = now
