@@ -4,7 +4,7 @@
 
 Names are those of format("kafka"), case-insensitive. Unknown, invalid and contradictory options are refused when the
 source is created, at `load()`; options that do not apply to a stream, or to a batch query, as soon as the kind of query
-is known, before anything is read. Pure.
+is known, before anything is read of the cluster. References of settings are read (streamlog.config.providers).
 
 `streamlog.NAME` is the client setting NAME (docs/configuration.md); `kafka.bootstrap.servers` is accepted for
 `streamlog.bootstrap.servers`, so that a query for Kafka runs unchanged.
@@ -22,7 +22,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from streamlog.config import load_admin, load_consumer, load_producer
+from streamlog.config.references import is_of_providers
 from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
+from streamlog.config_providers import with_chosen_values
 from streamlog.errors import InvalidConfigError
 from streamlog.spark.failures import OptionError
 
@@ -294,11 +296,11 @@ def _client_settings(texts: dict[str, str]) -> dict[str, str]:
     for name in client:
         if name in _FIXED:
             raise OptionError(_PREFIX + name, f"cannot be set: {_FIXED[name]}")
-        if not any(table.get(name) for table in (CONSUMER, PRODUCER, ADMIN)):
+        if not is_of_providers(name) and not any(table.get(name) for table in (CONSUMER, PRODUCER, ADMIN)):
             raise OptionError(_PREFIX + name, "is not a setting of clients; see docs/configuration.md")
     for table, load in ((CONSUMER, load_consumer), (PRODUCER, load_producer), (ADMIN, load_admin)):
         try:
-            load(settings_for(table, client))
+            load(with_chosen_values(settings_for(table, client)))
         except InvalidConfigError as error:
             field = error.details.get("field")
             raise OptionError(f"{_PREFIX}{field}" if field else _PREFIX + "*", error.message) from None
@@ -306,8 +308,8 @@ def _client_settings(texts: dict[str, str]) -> dict[str, str]:
 
 
 def settings_for(table: Any, client: Mapping[str, str]) -> dict[str, str]:
-    """The settings that a client of this table knows."""
-    return {name: text for name, text in client.items() if table.get(name)}
+    """The settings that a client of this table knows, and which references in them it may read."""
+    return {name: text for name, text in client.items() if is_of_providers(name) or table.get(name)}
 
 
 def _check_together(values: Mapping[str, object]) -> None:

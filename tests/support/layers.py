@@ -141,7 +141,7 @@ ALLOWED = {
         "ports",
         "node",
     },
-    "spark": {"model", "errors", "config", "ports", "records", "client"},
+    "spark": {"model", "errors", "config", "config_providers", "ports", "records", "client"},
     "monitor": {"model", "errors", "client"},
     "console": {"access", "model", "errors", "config", "client", "monitor", "printable", "regular_file"},
     "cli": {

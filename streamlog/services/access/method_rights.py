@@ -143,6 +143,13 @@ def _commit(guard: Guard, request: Any) -> None:
     guard.require(_O.READ, _TOPIC, *(offset.topic for offset in request.offsets))
 
 
+def _abort_transaction(guard: Guard, request: Any) -> None:
+    """Of an id: what InitProducerId does to it, which needs the same right (as Kafka's forceTerminateTransaction)."""
+    is_by_id = request.transactional_id and not request.HasField("partition")
+    if not is_by_id or not guard.may(_O.WRITE, _TRANSACTION, request.transactional_id):
+        guard.require_cluster(_O.ALTER)
+
+
 def _commit_transaction(guard: Guard, request: Any) -> None:
     guard.require(_O.WRITE, _TRANSACTION, request.transactional_id)
     _commit(guard, request)
@@ -240,7 +247,10 @@ METHOD_RIGHTS: Final[Mapping[str, MethodRight]] = {
     _ADMIN + "DescribeTransactions": MethodRight(
         "DESCRIBE on each transactional id", _describe_transactions, _shown_transactions
     ),
-    _ADMIN + "AbortTransaction": _cluster(_O.ALTER),
+    _ADMIN + "AbortTransaction": MethodRight(
+        "WRITE on the transactional id, or ALTER on the cluster; ALTER on the cluster for a hanging one",
+        _abort_transaction,
+    ),
     _ADMIN + "FindHangingTransactions": _cluster(_O.DESCRIBE),
     _ADMIN + "DescribeBrokerLoggers": _cluster(_O.DESCRIBE_CONFIGS),
     _ADMIN + "AlterBrokerLoggers": _cluster(_O.ALTER_CONFIGS),

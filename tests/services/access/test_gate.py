@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType
+from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, AclResourceType
 from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import parse_mapping_rules
 from streamlog.api.errors import from_rpc
-from streamlog.api.pb import groups_pb2
+from streamlog.api.pb import admin_pb2, common_pb2, groups_pb2
 from streamlog.api.request_attributes import request_attributes
 from streamlog.api.requests import PartitionRef
 from streamlog.errors import (
     BrokerNotAvailableError,
+    ClusterAuthorizationError,
     GroupAuthorizationError,
     SaslAuthenticationError,
     Status,
@@ -168,6 +169,26 @@ async def test_a_client_may_do_what_its_entries_say(setup: Setup) -> None:
     setup.apply(AclRecord(acl=acl(AclOperation.DESCRIBE, "t", permission=AclPermission.DENY, host="10.0.0.2")))
     await setup.call(info(), heartbeat)
     assert isinstance(await setup.refusal(info(peer="10.0.0.2:9"), heartbeat), TopicAuthorizationError)
+
+
+async def test_a_transaction_is_aborted_by_who_may_write_its_id(setup: Setup) -> None:
+    """A hanging one, whose id is unknown, by an administrator only."""
+    by_id = admin_pb2.AbortTransactionRequest(transactional_id="spark-sink/q")
+    hanging = admin_pb2.AbortTransactionRequest(partition=common_pb2.TopicPartition(topic="t"), producer_id=7)
+    both = admin_pb2.AbortTransactionRequest(transactional_id="spark-sink/q", partition=hanging.partition)
+
+    def admits(request: admin_pb2.AbortTransactionRequest) -> Callable[[CallInfo], None]:
+        return lambda call: None if call.guard is None else call.guard.admit(request)
+
+    method = info(method="/streamlog.v1.Admin/AbortTransaction")
+    assert isinstance(await setup.refusal(method, admits(by_id)), ClusterAuthorizationError)
+    setup.apply(AclRecord(acl=acl(AclOperation.WRITE, "spark-sink/q", AclResourceType.TRANSACTIONAL_ID)))
+    await setup.call(method, admits(by_id))
+    for request in (hanging, both):
+        assert isinstance(await setup.refusal(method, admits(request)), ClusterAuthorizationError)
+    setup.apply(AclRecord(acl=acl(AclOperation.ALTER, CLUSTER_NAME, AclResourceType.CLUSTER)))
+    for request in (by_id, hanging, both):
+        await setup.call(method, admits(request))
 
 
 async def test_refusals_are_counted_by_resource(setup: Setup) -> None:
