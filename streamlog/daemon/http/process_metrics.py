@@ -9,7 +9,7 @@ from streamlog.ports.posix_disk import PosixFileSystem
 
 
 def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
-    watches = network.connection_watches()
+    watches, handshakes = network.connection_watches(), network.handshake_watches()
     return [
         gauge(
             "streamlog_connections",
@@ -39,6 +39,17 @@ def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
             "streamlog_connections_ended_silent_total",
             "Connections that ended without having sent a byte: by a limit, by the handshake timeout, or by the peer.",
             single(sum(watch.ended_silent for watch in watches)),
+        ),
+        counter(
+            "streamlog_tls_handshakes_total",
+            "TLS handshakes that callers of this node have begun.",
+            single(sum(watch.begun for watch in handshakes)),
+        ),
+        counter(
+            "streamlog_tls_connections_ended_without_call_total",
+            "Connections over TLS that were closed before a first call, mostly since the handshake failed; in a flood "
+            "some are not seen.",
+            single(sum(watch.ended_without_call for watch in handshakes)),
         ),
         gauge(
             "streamlog_reserved_descriptors",

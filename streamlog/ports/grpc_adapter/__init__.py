@@ -10,6 +10,7 @@ deferred_accept   silent connections stay in the kernel
 descriptors   this process's sockets, found by their port
 credentials   TLS, following its files
 handshakes    why a connection could not be made, in words
+handshake_watch   connections over TLS that end before a first call, with their addresses
 late_events   silences tracebacks of events that arrive after their loop was closed
 abandoned_batches   frees what grpcio keeps of cancelled operations
 """

@@ -66,9 +66,15 @@ class TlsCredentials:
         self.version = 0
         self.channel = self._channel()
 
-    def server(self) -> grpc.ServerCredentials:
-        """Clients must present a certificate of a trusted authority, unless none is requested."""
-        fetch: Any = self._for_handshake  # may return None, which the stubs do not know
+    def server(self, on_handshake: Callable[[], object] = lambda: None) -> grpc.ServerCredentials:
+        """Clients must present a certificate of a trusted authority, unless none is requested. `on_handshake`: called
+        before each, on gRPC's threads.
+        """
+
+        def fetch() -> Any:  # may return None, which the stubs do not know
+            on_handshake()
+            return self._for_handshake()
+
         return grpc.dynamic_ssl_server_credentials(
             _server_configuration(self._material), fetch, require_client_authentication=self._requires_client
         )

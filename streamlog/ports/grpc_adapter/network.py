@@ -13,6 +13,7 @@ from streamlog.ports.forks import note_use
 from streamlog.ports.grpc_adapter.channel import CallLogin, GrpcChannel, Pairs
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
+from streamlog.ports.grpc_adapter.handshake_watch import HandshakeWatch
 from streamlog.ports.grpc_adapter.late_events import silence_late_events
 from streamlog.ports.grpc_adapter.server import GrpcServer, Handlers
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
@@ -20,7 +21,7 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 
 class GrpcNetwork:
-    """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message when connections exceed the limits.
+    """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message about connections that were closed.
     `tls`: mutual TLS on all channels, and on servers; the network follows its files. `listeners`: by name, for servers
     with other credentials; None: plain text. `metadata`: of all calls; `login`: more of it, where it
     changes.
@@ -63,8 +64,7 @@ class GrpcNetwork:
         self._watch_files()
         tls = self._listeners.get(listener, self._tls)
         handlers = Handlers(unary, streaming, self._on_crash, verified=tls is not None, listener=listener)
-        credentials = None if tls is None else tls.server()
-        server = GrpcServer(address, handlers, self._settings, credentials, self._on_connections)
+        server = GrpcServer(address, handlers, self._settings, tls, self._on_connections)
         await server.start()
         self._servers = [known for known in self._servers if not known.closed]
         self._servers.append(server)
@@ -87,6 +87,10 @@ class GrpcNetwork:
     def connection_watches(self) -> list[ConnectionWatch]:
         """Of the open servers whose connections are limited."""
         return [one.connections for one in self._servers if not one.closed and one.connections is not None]
+
+    def handshake_watches(self) -> list[HandshakeWatch]:
+        """Of the open servers over TLS."""
+        return [one.handshakes for one in self._servers if not one.closed and one.handshakes is not None]
 
     async def close(self) -> None:
         """Close channels and servers that are still open."""

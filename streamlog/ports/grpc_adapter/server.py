@@ -16,7 +16,9 @@ import grpc.aio
 
 from streamlog.errors import Status, StreamlogError, clear_tracebacks
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
+from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.deferred_accept import defer_accept
+from streamlog.ports.grpc_adapter.handshake_watch import HandshakeWatch
 from streamlog.ports.grpc_adapter.settings import DETAILS_KEY, TO_GRPC, GrpcSettings
 from streamlog.ports.grpc_adapter.stream import Context, ServerStream
 from streamlog.ports.network import ANY_METHOD, CRASHED, CallInfo, RpcError, StreamHandler, UnaryHandler
@@ -43,19 +45,22 @@ class GrpcServer:
         address: str,
         handlers: Handlers,
         settings: GrpcSettings,
-        credentials: grpc.ServerCredentials | None,
+        tls: TlsCredentials | None,
         report: Callable[[str], None],
     ) -> None:
-        """OSError if the address cannot be bound. `report`: gets messages about connections over the limits."""
+        """OSError if the address cannot be bound. `report`: gets messages about connections that were closed."""
         self.closed = False
+        self.handshakes = None if tls is None else HandshakeWatch(report)
         self._handlers = handlers
         self._server = grpc.aio.server(options=settings.server())
         self._server.add_generic_rpc_handlers((handlers,))
         try:
-            if credentials is None:
+            if tls is None or self.handshakes is None:
                 port = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, credentials)
+                port = self._server.add_secure_port(address, tls.server(self.handshakes.begins))
+                self.handshakes.port = port
+                handlers.on_peer = self.handshakes.has_called
         except RuntimeError as error:
             raise _bind_error(address) from error
         self.address = f"{address.rpartition(':')[0]}:{port}"
@@ -63,17 +68,19 @@ class GrpcServer:
             defer_accept(port)
         limits = settings.connections
         self.connections = None if limits is None else ConnectionWatch(port, limits, report)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         await self._server.start()
-        if self.connections is not None:
-            self._watching = asyncio.get_running_loop().create_task(self.connections.run())
+        loop = asyncio.get_running_loop()
+        self._watching = [
+            loop.create_task(watch.run()) for watch in (self.connections, self.handshakes) if watch is not None
+        ]
 
     async def close(self, *, grace_s: float = 0.0) -> None:
         self.closed = True
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         await self._server.stop(grace_s or None)
         await self._handlers.wait_until_ended(HANDLERS_END_S)
 
@@ -95,6 +102,7 @@ class Handlers(grpc.GenericRpcHandler):
         self._on_crash = on_crash
         self._verified = verified
         self._listener = listener
+        self.on_peer: Callable[[str], None] | None = None  # called with the caller's address for each call
         self._running: set[asyncio.Task[Any]] = set()
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         for name, one in unary.items():
@@ -175,10 +183,13 @@ class Handlers(grpc.GenericRpcHandler):
     def _info(self, name: str, context: Context) -> CallInfo:
         left_s: float | None = context.time_remaining()
         certificate = context.auth_context() if self._verified else None
+        peer = unquote(context.peer().partition(":")[2])
+        if self.on_peer is not None:
+            self.on_peer(peer)
         return CallInfo(
             method=name,
             listener=self._listener,
-            peer=unquote(context.peer().partition(":")[2]),
+            peer=peer,
             metadata={key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)},
             identity=None if certificate is None else _subject(certificate),
             names=() if certificate is None else _texts(certificate.get("x509_subject_alternative_name", ())),
