@@ -19,6 +19,8 @@ DISK_USABLE_MIN: Final = 0.1
 """Minimum share of free bytes of a file system; less is a warning."""
 VOTER_LAG_MAX: Final = 1_000
 """Maximum number of entries of the metadata log that a voter may be behind."""
+CLOCK_SKEW_MAX_MS: Final = 10_000
+"""How far a node's clock may differ from most nodes': the default of clock.skew.max.ms."""
 NAMED_MAX: Final = 5
 """Maximum number of partitions that a finding names; the others are counted."""
 
@@ -104,6 +106,16 @@ def _node(node: NodeDescription) -> Iterator[HealthFinding]:
             cause="The controller receives no heartbeats from it: it is down, disconnected, or has just started.",
             remedy=f"Start it; if it is running, its log has the reason. If it is permanently lost: streamlogctl "
             f"cluster drain {node.node_id}, then unregister.",
+        )
+    skew_ms = node.clock_skew_ms or 0
+    if abs(skew_ms) > CLOCK_SKEW_MAX_MS:
+        yield HealthFinding(
+            severity=Severity.WARNING,
+            subject=f"node {node.node_id}",
+            problem=f"The clock of node {node.node_id} ({node.address}) is {abs(skew_ms) / 1000:,.0f} s "
+            f"{'ahead of' if skew_ms > 0 else 'behind'} most nodes'.",
+            cause="Its time is not synchronized. Beyond clock.skew.max.ms it deletes nothing by time.",
+            remedy="Set the clock of its machine and check NTP; the node need not be restarted.",
         )
 
 

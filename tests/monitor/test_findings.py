@@ -68,6 +68,14 @@ def test_no_node_answers() -> None:
     assert found(unreachable) == [(Severity.CRITICAL, "No node answers.")]
 
 
+def test_a_clock_that_differs_from_most() -> None:
+    nodes = node(1, clock_skew_ms=10_000), node(2, clock_skew_ms=3_600_001), node(3, clock_skew_ms=-10_900)
+    assert found(state(cluster(*nodes, held=(5000,)))) == [
+        (Severity.WARNING, "The clock of node 2 (h:9092) is 3,600 s ahead of most nodes'."),
+        (Severity.WARNING, "The clock of node 3 (h:9092) is 11 s behind most nodes'."),
+    ]
+
+
 def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> None:
     dead = cluster(node(1), node(2, NodeState.FENCED), node(3), held=(5000,))
     problems = found(state(dead, topic("a", (1, 3), (1,), ()), topic("b", *[(3, 1)] * 7)))

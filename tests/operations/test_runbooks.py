@@ -1,54 +1,21 @@
-"""The runbooks of docs/operations, walked on a cluster of real nodes: each command of a section, in its order.
+"""The runbooks of docs/operations for what is replaced and changed, walked on four real nodes: each command of a
+section, in its order; those for failures are in test_failure_runbooks, the upgrade is in test_upgrade.
 
-The other sections need what a test cannot have (a full disk, another release), or are walked where the subject is
-tested; tests/cli/test_messages.py checks the commands of all of them with the parser.
+A node that is added is walked in tests/cli; tests/cli/test_messages.py checks the commands of all with the parser.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from click.testing import CliRunner
 
-from streamlog.cli.main import main
 from streamlog.client import AsyncProducer
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.operations.operator import Operator
 from tests.operations.runbook import commands
-
-WAIT_S = 300.0  # for a busy machine; it takes a second
-
-
-class Operator:
-    def __init__(self, cluster: InProcessCluster, directory: Path) -> None:
-        self.cluster = cluster
-        self.directory = directory
-
-    def run(self, words: list[str], status: int = 0) -> str:
-        environment = {"STREAMLOG_BOOTSTRAP_SERVERS": self.cluster.address(1)}
-        done = CliRunner().invoke(main, words, env=environment)
-        assert done.exit_code == status, f"{words}: {done.output}"
-        return done.stdout
-
-    def json(self, *words: str) -> Any:
-        return json.loads(self.run([*words, "--output", "json"]))
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline
-
-    def nothing_is_under_replicated(self) -> bool:
-        return not any(topic["partitions"] for topic in self.json("topic", "describe", "--under-replicated-partitions"))
-
-    def roles(self) -> dict[int, str]:
-        return {voter["node"]: voter["role"] for voter in self.json("cluster", "quorum")["voters"]}
 
 
 @pytest.fixture(scope="module")

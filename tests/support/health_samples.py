@@ -16,7 +16,7 @@ from streamlog.monitor import ClusterState
 from streamlog.monitor.cluster_state import effective_min_isr
 
 
-def node(node_id: int, state: NodeState = NodeState.ACTIVE) -> NodeDescription:
+def node(node_id: int, state: NodeState = NodeState.ACTIVE, *, clock_skew_ms: int | None = None) -> NodeDescription:
     return NodeDescription(
         node_id=BrokerId(node_id),
         host="h",
@@ -29,6 +29,7 @@ def node(node_id: int, state: NodeState = NodeState.ACTIVE) -> NodeDescription:
         leader_count=1,
         metadata_version_min=1,
         metadata_version_max=1,
+        clock_skew_ms=clock_skew_ms,
     )
 
 
