@@ -103,6 +103,10 @@ class FileSystem(Protocol):
         """Open for reading and writing. `create`: create it if missing (mode 0600), keep its content otherwise."""
         ...
 
+    def free_descriptors(self) -> int:
+        """How many files the process may still open, besides those that it reserves. Costs a system call."""
+        ...
+
     def open_readonly(self, path: str) -> File:
         """Open for reading; works on files and file systems that cannot be written."""
         ...

@@ -32,7 +32,7 @@ from typing import Final, TypeVar
 from streamlog.errors import InvariantError
 from streamlog.ports.disk import Buffer
 from streamlog.ports.off_loop import off_loop
-from streamlog.ports.spare_files import SpareFiles
+from streamlog.ports.spare_files import SpareFiles, free_descriptors
 
 T = TypeVar("T")
 
@@ -269,6 +269,9 @@ class PosixFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> PosixFile:
         return PosixFile(self, absolute(path), os.O_RDWR | (os.O_CREAT if create else 0))
+
+    def free_descriptors(self) -> int:
+        return free_descriptors()
 
     def open_readonly(self, path: str) -> PosixFile:
         mode = _mode(absolute(path))

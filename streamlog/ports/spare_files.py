@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,16 @@ from typing import Final
 SPARE_FILES: Final = 64
 """A log that rolls opens four, a checkpoint two, a snapshot a few; files that stay open come with new topics."""
 NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def free_descriptors() -> int:
+    """How many files this process may still open; the spare ones count as open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        used = os.stat("/dev/fd").st_size or len(os.listdir("/dev/fd"))  # the size is 0 before Linux 6.2
+    except OSError:  # no descriptor is free to list them
+        return 0
+    return max(0, limit - used)
 
 
 class SpareFiles:

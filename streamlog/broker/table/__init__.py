@@ -2,6 +2,7 @@
 
 replicas                    the table; follows the metadata
 replica                     one partition: from what is assigned to what there is
+replica_creations           when the logs of new replicas are created
 partition_metadata          `partition.metadata`: the topic id of a log
 high_watermark_checkpoint   `replication-offset-checkpoint`
 offline_reports             replicas on failed disks, reported to the controller

@@ -31,6 +31,7 @@ from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import IsrProposer, LeaderReplica
 from streamlog.broker.repair.log_repairs import Repairs
 from streamlog.broker.table.partition_metadata import write_topic_id
+from streamlog.broker.table.replica_creations import ReplicaCreations
 from streamlog.broker.topic_settings import TopicSettings
 from streamlog.errors import NotLeaderError, StorageError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.metadata.configs.rules import effective_min_isr
@@ -68,6 +69,7 @@ class ReplicaContext(Struct, frozen=True, kw_only=True):
     repairs: Repairs
     ports: Ports
     directories: LogDirectories
+    creations: ReplicaCreations
     links: ReplicaFollowing
     isr_proposer: IsrProposer
     settings_of: Callable[[str], TopicSettings]  # by topic
@@ -299,7 +301,11 @@ class Replica:
 
     async def _create(self) -> None:
         assigned = self.assigned
-        assert assigned is not None
+        async with self._context.creations.slot(lambda: self.assigned is assigned) as wanted:
+            if wanted and assigned is not None:
+                await self._create_for(assigned)
+
+    async def _create_for(self, assigned: Assignment) -> None:
         settings = self._context.settings_of(self.partition.topic)
         log = await self._context.directories.create_log(self.partition, settings.log)
         if self._displaced:

@@ -29,6 +29,7 @@ from streamlog.broker.table.log_upkeep import upkeep_of
 from streamlog.broker.table.offline_reports import OfflineReplicaReporter, OfflineReports
 from streamlog.broker.table.partition_metadata import read_topic_id
 from streamlog.broker.table.replica import Assignment, Replica, ReplicaContext, ReplicaFollowing, not_leader
+from streamlog.broker.table.replica_creations import ReplicaCreations
 from streamlog.broker.table.replica_state import state_of
 from streamlog.broker.table.settings_by_topic import SettingsByTopic
 from streamlog.config.settings import node_settings
@@ -100,6 +101,7 @@ class Replicas:
             me=me,
             ports=ports,
             directories=directories,
+            creations=ReplicaCreations(ports.fs, ports.clock, ports.probe),
             links=links,
             isr_proposer=isr_proposer,
             settings_of=self._settings.of,

@@ -73,6 +73,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     "token_keys_failed": "cannot load the keys of the token issuer from {url}: {reason}; {keys} earlier keys stay in "
     "use, new attempts follow",
     "token_keys_loaded": "uses {keys} keys of the token issuer, from {url}",
+    "replicas_lack_descriptors": "new replicas wait: this process may open {free} more files, and keeps "
+    "{needed} for connections and the logs that exist. Raise the limit of open files (LimitNOFILE of the service, or "
+    "'ulimit -n') and restart this node, or delete topics",
     "request_served": "{method} from {peer}: {status} after {ms} ms",
     "clock_near": "the wall clock agrees with the other nodes again, {skew_ms} ms apart",
     "audit_lost": "{dropped} events are missing in topic {topic}, the audit log's: {reason}",
@@ -101,6 +104,7 @@ WARNINGS: Final = frozenset(
         "registration_lost",
         "registration_waits",
         "replica_state_unanswered",
+        "replicas_lack_descriptors",
         "stray_directory",
         "suspected",
         "token_keys_failed",

@@ -40,7 +40,8 @@ class _Table:
     """The samples of one scrape."""
 
     def __init__(self) -> None:
-        self.replicas = self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = self.offline = 0
+        self.replicas = self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
+        self.offline = self.not_created = 0
         self._log_start: list[Sample] = []
         self._log_end: list[Sample] = []
         self._high_watermark: list[Sample] = []
@@ -54,6 +55,7 @@ class _Table:
     def add(self, replica: Replica) -> None:
         self.replicas += 1
         self.offline += replica.refusal is not None
+        self.not_created += replica.log is None and replica.refusal is None
         labels = (replica.partition.topic, str(replica.partition.partition))
         if replica.log is not None:
             self._log_start.append((labels, replica.log.log_start_offset))
@@ -100,6 +102,11 @@ class _Table:
                 "streamlog_offline_replicas",
                 "Replicas of this node that cannot serve: their disk failed or their log is damaged.",
                 single(self.offline),
+            ),
+            gauge(
+                "streamlog_replicas_not_created",
+                "Replicas of this node that have no log yet, for example since the process may open no more files.",
+                single(self.not_created),
             ),
         ]
 

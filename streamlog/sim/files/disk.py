@@ -29,6 +29,7 @@ class DiskFaults(Struct, kw_only=True):
     """Faults that can be enabled. By default the disk is healthy."""
 
     capacity_bytes: int = 1 << 40
+    free_descriptors: int = 1 << 20  # what `SimFileSystem.free_descriptors` returns; opens do not consume them
     sync_errors: int = 0  # this many of the next syncs raise EIO and lose their data
     read_errors: int = 0  # this many of the next reads raise EIO
     write_errors: int = 0  # this many of the next writes raise EIO after a prefix

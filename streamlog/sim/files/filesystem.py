@@ -159,6 +159,9 @@ class SimFileSystem:
             self._disk.make_file(path)
         return SimFile(self._process, self._disk, self._file(path), path, writable=True)
 
+    def free_descriptors(self) -> int:
+        return self._disk.faults.free_descriptors
+
     def open_readonly(self, path: str) -> SimFile:
         self._process.enter()
         return SimFile(self._process, self._disk, self._file(path), path, writable=False)
