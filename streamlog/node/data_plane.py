@@ -39,6 +39,8 @@ from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
+from streamlog.services.quotas.limits import QuotaLimits
+from streamlog.services.quotas.shares import QuotaShares
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.storage.directories.directories import LogDirectories
 
@@ -56,6 +58,7 @@ class DataPlane:
         ports: Ports,
         clock: QuorumClock,
         authorizer: Authorizer,
+        limits: QuotaLimits,
     ) -> None:
         self._node_id = node_id
         self._directories = directories
@@ -97,6 +100,7 @@ class DataPlane:
         )
         self._bounds = ClientBounds.of(config)
         self._peers = Peers(view, ports.network)  # for clients' calls that go on to other nodes
+        self._quotas = QuotaShares(node_id, view, limits, self._peers, ports.clock)
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
         self._producer_ids = ProducerIdBlocks(link)
         self._local_markers = LocalMarkers(self.replicas, self._groups)
@@ -140,6 +144,7 @@ class DataPlane:
                 tasks.create_task(self.replicas.run())
                 tasks.create_task(self._groups.run())
                 tasks.create_task(self._transactions.run())
+                tasks.create_task(self._quotas.run())
         finally:
             stop()
 
@@ -166,6 +171,7 @@ class DataPlane:
             internal_topics=self._link,
             authorizer=self._authorizer,
             peers=self._peers,
+            quotas=self._quotas,
         )
         return [self._replication.service(), *all_services(parts)]
 

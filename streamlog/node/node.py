@@ -100,7 +100,7 @@ class Node:
         self.metrics.audit, self.metrics.audit_topic = audit, self._audit_topic
         self.metrics.tokens = None if gate is None else gate.tokens
         quotas = made_quotas(self._config, self._view, ports)
-        self.metrics.quotas = quotas.limits
+        self.metrics.quotas = self._quota_limits = quotas.limits
         self._router = MethodRouter(
             served_methods.unary_methods(),
             served_methods.streaming_methods(),
@@ -350,6 +350,7 @@ class Node:
             ports=self._ports,
             clock=self._clock,
             authorizer=self._authorizer,
+            limits=self._quota_limits,
         )
         services = plane.services(member)
         self.metrics.sources = plane.metric_sources(member)

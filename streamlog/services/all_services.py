@@ -66,6 +66,7 @@ from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.common.own_node import OwnNode
 from streamlog.services.common.paging import TopicNames
 from streamlog.services.groups.service import GroupsService
+from streamlog.services.quotas.shares import QuotaShares
 from streamlog.services.records.consuming.consume import ConsumeHandler
 from streamlog.services.records.feeds import FeedSource
 from streamlog.services.records.publish import Preparation, PublishHandler
@@ -103,6 +104,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     clock_skews: Callable[[], Mapping[BrokerId, int]] = dict  # by how much nodes' clocks are ahead, in ms
     authorizer: AccessTest
     peers: Peers  # closed by the node, after its services
+    quotas: QuotaShares
 
 
 def all_services(parts: NodeParts) -> list[Service]:
@@ -129,7 +131,7 @@ def all_services(parts: NodeParts) -> list[Service]:
         parts.node_id, parts.transactions, parts.groups, verifier, parts.view, parts.link, parts.internal_topics, peers
     )
     records = _records(parts, batches, transactions, auto_create, queued, outgoing, verifier)
-    coordination = CoordinationService(parts.transactions, parts.local_markers)
+    coordination = CoordinationService(parts.transactions, parts.local_markers, parts.quotas)
 
     def bounded(methods: list[Method]) -> list[Method]:
         return [slots.bounded(method) for method in methods]

@@ -44,6 +44,8 @@ from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
+from streamlog.services.quotas.limits import QuotaLimits
+from streamlog.services.quotas.shares import QuotaShares
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.sim import Order, SimLoop, World, run
 from streamlog.storage.directories.directories import LogDirectories
@@ -156,6 +158,8 @@ class SmallNode:
         peers, producer_ids = Peers(self.view, self.ports.network), ProducerIdBlocks(self)
         local_markers = LocalMarkers(self.replicas, groups)
         markers = MarkerLinks(self.node_id, local_markers, peers)
+        limits = QuotaLimits(self.view, self.ports.clock, window_num=11, window_s=1)
+        quotas = QuotaShares(self.node_id, self.view, limits, peers, self.ports.clock)
         transactions = TransactionCoordinator(self.replicas, self.view, self.configs, producer_ids, markers, self.ports)
         services = all_services(
             NodeParts(
@@ -179,6 +183,7 @@ class SmallNode:
                 internal_topics=self,
                 authorizer=Authorizer(self.view, enabled=False),
                 peers=peers,
+                quotas=quotas,
             )
         )
         self.handlers = unary_handlers(services)

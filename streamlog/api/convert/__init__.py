@@ -13,4 +13,5 @@ metadata, view                             topics of a request; the image for cl
 offsets, record_deletion, replicas         by bound or time; deleted by offset; log directories and digests
 groups, transactions                       membership and offsets; for clients, and between nodes
 controller, replica_states                 between nodes and the active controller
+quota_use                                  what nodes use of quotas, between nodes
 """

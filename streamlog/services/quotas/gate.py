@@ -163,11 +163,13 @@ class QuotaGate:
         totals = self.limits.totals[key]
         totals.delayed += 1
         bucket.throttled_count += 1
+        bucket.waiting += 1
         try:
             while left_s > 0 and self.limits.bucket(key, caller) is bucket:
                 await asyncio.sleep(min(max(left_s, WAIT_MIN_S), WAIT_SLICE_S))
                 left_s = bucket.left_s(place, self._clock.monotonic())
         finally:
+            bucket.waiting -= 1
             waited_s = self._clock.monotonic() - began
             totals.seconds += waited_s
             bucket.throttled_s += waited_s
@@ -183,10 +185,10 @@ class QuotaGate:
         self.limits.totals[key].refused += 1
         bucket.throttled_count += 1
         error = ThrottledError(
-            f"the quota {key} of {bucket.rate:g} bytes a second is exceeded: retry in {left_s:.1f} s, or have an "
+            f"the quota {key} of {bucket.limit:g} bytes a second is exceeded: retry in {left_s:.1f} s, or have an "
             "administrator raise it with streamlogctl quota set",
             field=key,
-            limit=bucket.rate,
+            limit=bucket.limit,
             retry_after_ms=round(left_s * 1000),
         )
         raise to_rpc(error)

@@ -1,7 +1,8 @@
 """Which limit holds for a caller, and what is used of it on this node.
 
-Limits come from the image. When its quotas change, callers are looked up again: at their next use, and those that wait
-within WAIT_SLICE_S (`gate`). A bucket belongs to a key and a holder, and outlives a change of its rate.
+A limit holds for all nodes together; each has a share of it (`shares`). Limits come from the image. When its quotas
+change, callers are looked up again: at their next use, and those that wait within WAIT_SLICE_S (`gate`). A bucket
+belongs to a key and a holder, and outlives a change of its rate.
 
 Client ids are what clients say, so what is kept by them is bounded: beyond BUCKETS_MAX the oldest bucket is dropped,
 one in which no caller waits before others.
@@ -9,15 +10,19 @@ one in which no caller waits before others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from streamlog.access.quotas import KEYS, QuotaHolder, limit_of
+from streamlog.api.convert.quota_use import QuotaUse
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Clock
 from streamlog.services.quotas.rate_bucket import RateBucket
 
 BUCKETS_MAX: Final = 10_000
 CALLERS_MAX: Final = 20_000
+REPORTED_AFTER_S: Final = 1.5
+"""Others that use a limit have reported it by then (`shares.EXCHANGE_S`)."""
 
 
 class QuotaCaller(NamedTuple):
@@ -70,6 +75,26 @@ class QuotaLimits:
             self._by_caller[known] = self._look_up(key, caller)
         return self._by_caller[known]
 
+    def take_use(self) -> list[QuotaUse]:
+        """Of the limits that were in use since the last call."""
+        now = self._clock.monotonic()
+        found = []
+        for (key, holder), bucket in self._buckets.items():
+            use = bucket.take_use(now)
+            if use is not None:
+                found.append(QuotaUse(key, holder, *use))
+        return found
+
+    def divide(self, share: Callable[[tuple[str, QuotaHolder], float], float]) -> None:
+        """`share`: this node's of a limit; for limits whose use the nodes have not reported yet, the same for each."""
+        now, nodes = self._clock.monotonic(), self._node_count()
+        for known, bucket in self._buckets.items():
+            is_reported = bucket.used_for_s(now) >= REPORTED_AFTER_S
+            bucket.rate = share(known, bucket.limit) if is_reported else bucket.limit / nodes
+
+    def _node_count(self) -> int:
+        return max(1, sum(not broker.fenced for broker in self._view.image.brokers.values()))
+
     def _look_up(self, key: str, caller: QuotaCaller) -> RateBucket | None:
         limit = limit_of(self._quotas, key, caller.user, caller.client_id)
         if limit is None:
@@ -77,11 +102,16 @@ class QuotaLimits:
         bucket = self._buckets.pop((key, limit.holder), None)
         if bucket is None:
             bucket = RateBucket(
-                limit.rate, self._clock.monotonic(), burst_s=self._burst_s, charge_max_s=self._charge_max_s
+                limit.rate,
+                limit.rate / self._node_count(),
+                self._clock.monotonic(),
+                burst_s=self._burst_s,
+                charge_max_s=self._charge_max_s,
             )
             if len(self._buckets) >= BUCKETS_MAX:
                 self._drop_one()
-        bucket.rate = limit.rate
+        bucket.rate *= limit.rate / bucket.limit
+        bucket.limit = limit.rate
         self._buckets[key, limit.holder] = bucket
         return bucket
 

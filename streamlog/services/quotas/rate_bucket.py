@@ -26,16 +26,24 @@ class RateBucket:
         "_charge_max_s",
         "_charged",
         "_gaps",
+        "_in_use_since",
         "_now",
         "_served",
+        "_taken",
+        "limit",
         "rate",
         "throttled_count",
         "throttled_s",
+        "waiting",
     )
 
-    def __init__(self, rate: float, now: float, *, burst_s: float, charge_max_s: float) -> None:
-        """`rate`: of units a second; it may be changed at any time. `now`: of a monotonic clock."""
+    def __init__(self, limit: float, rate: float, now: float, *, burst_s: float, charge_max_s: float) -> None:
+        """`rate`: this node's share of `limit`, in units a second; both may be changed at any time. `now`: of a
+        monotonic clock.
+        """
+        self.limit = limit
         self.rate = rate
+        self.waiting = 0  # uses
         self.throttled_count = 0  # uses that were delayed or refused, and by how much in all
         self.throttled_s = 0.0
         self._burst_s = burst_s
@@ -44,6 +52,8 @@ class RateBucket:
         self._served = rate * burst_s
         self._gaps: list[tuple[float, float]] = []  # begin and size of uses that did not happen, while others wait
         self._now = now
+        self._in_use_since: float | None = None
+        self._taken = (0.0, 0, now)  # charged, throttled and when, as of the last `take_use`
 
     @property
     def is_full(self) -> bool:
@@ -62,8 +72,24 @@ class RateBucket:
     def charge(self, amount: float, now: float) -> float:
         """A use of `amount` units. Returns its place."""
         self._advance(now)
+        if self._in_use_since is None:
+            self._in_use_since = now
         self._charged = self.place_of(amount)
         return self._charged
+
+    def take_use(self, now: float) -> tuple[float, bool] | None:
+        """The rate since the last call, and whether uses waited; None: it was not in use."""
+        charged, throttled, at = self._taken
+        self._taken = self._charged, self.throttled_count, now
+        held_up = self.waiting > 0 or self.throttled_count != throttled
+        if self._charged == charged and not held_up:
+            self._in_use_since = None
+            return None
+        return max(0.0, self._charged - charged) / max(now - at, 1e-3), held_up
+
+    def used_for_s(self, now: float) -> float:
+        """0: it is not in use."""
+        return 0.0 if self._in_use_since is None else now - self._in_use_since
 
     def give_back(self, begin: float, place: float, now: float) -> None:
         """The use from `begin` to `place` did not happen: those behind it move forward."""

@@ -1,4 +1,4 @@
-"""streamlog.internal.v1.Coordination: calls between nodes for transactions."""
+"""streamlog.internal.v1.Coordination: calls between nodes for transactions and quotas."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from streamlog.api.convert import transactions as convert
 from streamlog.api.pb import coordination_pb2 as pb
 from streamlog.api.service import Call, Method, unary
 from streamlog.coordinator.transactions import TransactionCoordinator
+from streamlog.services.quotas.shares import QuotaShares
 from streamlog.services.transactions.markers import LocalMarkers
 
 
 class CoordinationService:
-    def __init__(self, coordinator: TransactionCoordinator, markers: LocalMarkers) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, markers: LocalMarkers, quotas: QuotaShares) -> None:
         self._coordinator = coordinator
         self._markers = markers
+        self._quotas = quotas
 
     async def add_partitions(self, request: pb.AddPartitionsRequest, call: Call) -> pb.AddPartitionsResponse:
         await self._coordinator.add_partitions(convert.add_request(request))
@@ -29,4 +31,5 @@ class CoordinationService:
             unary("AddPartitions", pb.AddPartitionsRequest, pb.AddPartitionsResponse, self.add_partitions),
             unary("WriteMarkers", pb.WriteMarkersRequest, pb.WriteMarkersResponse, self.write_markers),
             unary("TakeBack", pb.TakeBackRequest, pb.TakeBackResponse, self.take_back),
+            unary("ReportQuotaUse", pb.ReportQuotaUseRequest, pb.ReportQuotaUseResponse, self._quotas.receive),
         ]
