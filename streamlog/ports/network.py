@@ -169,6 +169,11 @@ class CallPace(Protocol):
     """Made by the owner of the server for a call that reads, whose responses count against a quota."""
 
     @property
+    def active(self) -> bool:
+        """Whether there are quotas now: else `bytes_max` and `wait` need not be looked at."""
+        ...
+
+    @property
     def bytes_max(self) -> int | None:
         """To which a response should be limited; None: to nothing."""
         ...

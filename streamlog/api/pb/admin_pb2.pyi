@@ -4544,7 +4544,9 @@ class ClientQuotas(_message.Message):
     ENTITY_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def entity(self) -> Global___ClientQuotaEntity: ...
+    def entity(self) -> Global___ClientQuotaEntity:
+        """Whose they are."""
+
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaValue]:
         """By rising key."""

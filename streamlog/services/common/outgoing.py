@@ -212,7 +212,7 @@ class Reader:
 
     async def reserve(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
         """How many bytes the next message may have: at most `wanted`, at least the smaller of `wanted` and `least`."""
-        if self.pace is not None:
+        if self.pace is not None and self.pace.active:
             await self.pace.wait()
             wanted = max(least, min(wanted, self.pace.bytes_max or wanted))
         least = min(wanted, least) * self._copies

@@ -17,8 +17,8 @@ reaches it may send, as they may call the methods between nodes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 from urllib.parse import unquote
 
 from msgspec.structs import replace
@@ -87,7 +87,7 @@ class QuotaGate:
                 await handler(_WriteStream(self, stream, caller, info), info)
             else:
                 pace = _Pace(self, caller)
-                await handler(_ReadStream(stream, pace), replace(info, pace=pace))
+                await handler(_ReadStream(self.limits, stream, pace), replace(info, pace=pace))
 
         return handle
 
@@ -206,15 +206,16 @@ class _Pace:
         self._waited_s = 0.0  # not reported yet
 
     @property
+    def active(self) -> bool:
+        return self._gate.limits.active
+
+    @property
     def bytes_max(self) -> int | None:
-        limits = self._gate.limits
-        bucket = limits.bucket(CONSUMER_BYTE_RATE, self._caller) if limits.active else None
+        bucket = self._gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
         return None if bucket is None else max(RESPONSE_BYTES_MIN, int(bucket.rate / 4))
 
     async def wait(self) -> None:
         gate = self._gate
-        if not gate.limits.active:
-            return
         bucket = gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
         if bucket is None:
             return
@@ -240,14 +241,15 @@ class _Pace:
 class _ReadStream:
     """Of a call that reads."""
 
-    def __init__(self, stream: Stream, pace: _Pace) -> None:
+    def __init__(self, limits: QuotaLimits, stream: Stream, pace: _Pace) -> None:
         self.recv = stream.recv
         self.done_sending = stream.done_sending
         self._send = stream.send
         self._pace = pace
+        self._limits = limits
 
-    async def send(self, message: bytes) -> None:
-        await self._send(self._pace.sent(message))
+    def send(self, message: bytes) -> Coroutine[Any, Any, None]:
+        return self._send(self._pace.sent(message) if self._limits.active else message)
 
 
 class _WriteStream:
@@ -256,22 +258,23 @@ class _WriteStream:
     def __init__(self, gate: QuotaGate, stream: Stream, caller: QuotaCaller, info: CallInfo) -> None:
         self.done_sending = stream.done_sending
         self._gate = gate
-        self._stream = stream
+        self._limits = gate.limits
+        self._recv, self._send = stream.recv, stream.send
         self._caller = caller
         self._info = info
         self._waited_s = 0.0  # not reported yet
 
     async def recv(self) -> bytes | None:
-        message = await self._stream.recv()
-        if message is not None and self._gate.limits.active:
+        message = await self._recv()
+        if self._limits.active and message is not None:
             self._waited_s += await self._gate.admit(self._caller, len(message), self._info)
         return message
 
-    async def send(self, message: bytes) -> None:
+    def send(self, message: bytes) -> Coroutine[Any, Any, None]:
         if self._waited_s:
             waited_s, self._waited_s = self._waited_s, 0.0
             message += throttle_field(waited_s)
-        await self._stream.send(message)
+        return self._send(message)
 
 
 def throttle_field(waited_s: float) -> bytes:

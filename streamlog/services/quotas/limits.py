@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from streamlog.access.quotas import KEYS, QuotaHolder, limit_of
 from streamlog.api.convert.quota_use import QuotaUse
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Clock
 from streamlog.services.quotas.rate_bucket import RateBucket
@@ -54,11 +55,11 @@ class QuotaLimits:
         self._by_caller: dict[tuple[str, QuotaCaller], RateBucket | None] = {}
         self._buckets: dict[tuple[str, QuotaHolder], RateBucket] = {}  # by the age of their last look-up
         self.totals = {key: QuotaTotals() for key in KEYS}
+        self.active = len(self._quotas) > 0  # whether there are any quotas; looked at for each message
+        view.listen(lambda image, _: self._on_image(image))
 
-    @property
-    def active(self) -> bool:
-        """Whether there are any quotas."""
-        return len(self._view.image.quotas) > 0
+    def _on_image(self, image: MetadataImage) -> None:
+        self.active = len(image.quotas) > 0
 
     @property
     def buckets(self) -> dict[tuple[str, QuotaHolder], RateBucket]:

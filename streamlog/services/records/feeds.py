@@ -154,7 +154,7 @@ class _Counted:
 
     async def recv(self) -> list[Fetched] | None:
         self._reader.release()
-        if self._reader.pace is not None:
+        if self._reader.pace is not None and self._reader.pace.active:
             await self._reader.pace.wait()
         answer = await self._stream.recv()
         if answer is not None:

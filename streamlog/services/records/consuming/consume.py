@@ -204,7 +204,7 @@ class _Stream:
         while True:
             for skipped in self._member.take_skipped():
                 await self._report_skipped(skipped)
-            if self._pace is not None:
+            if self._pace is not None and self._pace.active:
                 await self._pace.wait()
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)
