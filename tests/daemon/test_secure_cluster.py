@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 from cryptography.x509 import load_pem_x509_certificates
 
 from streamlog.cli.main import main
-from streamlog.client import Admin, Consumer, Producer
+from streamlog.client import Admin, AsyncProducer, Consumer, Producer
 from streamlog.client.admin.values import NewTopic
 from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.errors import SslAuthenticationError, Status
@@ -175,29 +176,88 @@ def test_the_command_line_says_what_to_set(cluster: LocalCluster) -> None:
         admin.list_topics()
 
 
-def test_certificates_are_renewed_while_the_nodes_run(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Another authority without a restart: both are trusted, then all certificates change, then only it is."""
+def test_certificates_are_renewed_under_load_node_by_node(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Another authority without a restart: both are trusted, then all certificates change, one node after the other,
+    then only it is. No request fails, and no record is lost.
+    """
     certs = cluster.directory / "certs"
     successor = Authority.create(tmp_path / "successor")
     old, new = (certs / CA_CERTIFICATE).read_bytes(), (tmp_path / "successor" / CA_CERTIFICATE).read_bytes()
     with Admin(settings(cluster)) as admin:
         admin.create_topics([NewTopic(name="renewed", partitions=1)])
-    with Producer(settings(cluster)) as producer:
-        sent = [producer.send("renewed", b"before")]
-        for step, trusted in enumerate((old + new, None, new), start=1):
-            if trusted is None:
-                for node in cluster.nodes:
-                    keystore = successor.add_node(node.node_id, HOSTS)
-                    keystore.replace(certs / f"node-{node.node_id}.pem")
-                successor.add_client("admin").replace(certs / "admin.pem")
-            else:
-                (certs / CA_CERTIFICATE).write_bytes(trusted)
-            wait_until(lambda step=step: _reloads(cluster) >= step)  # type: ignore[misc]
-            sent.append(producer.send("renewed", b"after step %d" % step))
-            assert sent[-1].result(WAIT_S).offset == step
+    load = _Load(cluster)
+    load.start()
+    try:
+        replace_file(certs / CA_CERTIFICATE, old + new)
+        wait_until(lambda: min(_reloads(cluster)) >= 1 and load.reloads >= 1)
+        for number, node in enumerate(cluster.nodes):
+            keystore = successor.add_node(node.node_id, HOSTS)
+            keystore.replace(certs / f"node-{node.node_id}.pem")
+            wait_until(lambda number=number: _reloads(cluster)[number] >= 2)  # type: ignore[misc]
+            load.wait_for_rounds(2)
+        successor.add_client("admin").replace(certs / "admin.pem")
+        wait_until(lambda: load.reloads >= 2)
+        load.wait_for_rounds(2)
+        replace_file(certs / CA_CERTIFICATE, new)
+        wait_until(lambda: min(_reloads(cluster)) >= 3 and load.reloads >= 3)
+        load.wait_for_rounds(2)
+    finally:
+        load.stop()
+    assert load.failures == []
+    assert load.offsets == list(range(len(load.offsets)))
     assert call(cluster, files(cluster, "admin"), "/streamlog.v1.Cluster/Describe") is None
 
 
-def _reloads(cluster: LocalCluster) -> int:
-    """Of the node that has reloaded least often."""
-    return min(node.log.read_text().count("the changed TLS files are used") for node in cluster.nodes)
+class _Load(threading.Thread):
+    """Rounds of a record that is written and, without retries, a call of each node. Connections follow the files."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(daemon=True)
+        self.failures: list[BaseException] = []
+        self.offsets: list[int] = []
+        self.reloads = 0
+        self._cluster = cluster
+        self._settings = settings(cluster)
+        self._stopping = False
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except Exception as error:  # noqa: BLE001  the test looks at it
+            self.failures.append(error)
+
+    async def _run(self) -> None:
+        network = GrpcNetwork(on_crash=_no_server, tls=TlsCredentials(files(self._cluster, "admin"), self._note))
+        channels = [network.connect(node.address) for node in self._cluster.nodes]
+        try:
+            async with AsyncProducer(self._settings) as producer:
+                while not self._stopping:
+                    self.offsets.append((await producer.send("renewed", b"x")).offset)
+                    for channel in channels:
+                        await channel.unary("/streamlog.v1.Cluster/Describe", b"", timeout_s=WAIT_S)
+        finally:
+            await network.close()
+
+    def _note(self, level: str, what: str) -> None:
+        assert level == "INFO", what
+        self.reloads += 1
+
+    def wait_for_rounds(self, count: int) -> None:
+        rounds = len(self.offsets)
+        wait_until(lambda: len(self.offsets) >= rounds + count or not self.is_alive())
+
+    def stop(self) -> None:
+        self._stopping = True
+        self.join(WAIT_S)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Never read half written."""
+    other = path.with_suffix(".new")
+    other.write_bytes(data)
+    other.replace(path)
+
+
+def _reloads(cluster: LocalCluster) -> list[int]:
+    """Of each node."""
+    return [node.log.read_text().count("the changed TLS files are used") for node in cluster.nodes]
