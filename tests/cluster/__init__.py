@@ -6,6 +6,7 @@ checks      the invariants of a history and of every replica
 watch       the invariants that are checked as it happens: high watermarks, leaders of epochs, promises
 eyes        how the watch sees: the methods of the real classes that it looks at
 quorum      the metadata quorum under the rules of its own simulation (tests/raft/simulation)
+deleter     an operator that deletes the oldest records (I23)
 workload    clients that produce and consume, and record what came of it
 nodes       how a node and a client of this cluster are started on a simulated host
 simulation  a run's phases, from the first start to the last look

@@ -144,7 +144,7 @@ class ConsumerReader:
 
 
 async def make_reader(plan: Plan, ports: Ports, partitions: Sequence[TopicPartition]) -> Reader:
-    settings = {"bootstrap.servers": bootstrap(plan), **plan.load.consumer}
+    settings = {"bootstrap.servers": bootstrap(plan), "auto.offset.reset": "earliest", **plan.load.consumer}
     consumer = await AsyncConsumer(settings, ports=ports).start()
     await consumer.assign(partitions, start=EARLIEST)
     return ConsumerReader(consumer)

@@ -45,6 +45,9 @@ LOST_DISK: Final = 0.4
 VOTES: Final = 0.5
 """Share of the seeds with more than three nodes in which an operator changes the voters."""
 
+DELETES: Final = 0.2
+"""Share of the seeds in which an operator deletes records."""
+
 CLIENTS: Final = ("c0", "c1", "c2")
 """Hosts that clients run on."""
 
@@ -87,6 +90,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     tunes: bool  # an operator writes a config over and over
     moves: bool  # and one moves replicas
     votes: bool  # and one changes the voters of the quorum
+    deletes: bool  # and one deletes the oldest records
     faults: tuple[Fault, ...]
     untouched: tuple[str, ...] = ()  # nodes that keep their sessions, whatever these faults do to others
 
@@ -129,6 +133,7 @@ def base_plan(seed: int) -> Plan:
         tunes=rng.random() < 0.3,
         moves=size > 3 and rng.random() < 0.6,
         votes=False,
+        deletes=False,
         faults=tuple(faults),
     )
 
@@ -146,6 +151,9 @@ def make_plan(seed: int) -> Plan:
         bears_a_loss=all(topic.min_insync_replicas > 1 for topic in plan.topics),
     )
     plan = replace(plan, faults=tuple(faults), votes=len(plan.nodes) > 3 and rng.random() < VOTES)
+    # Damage to deleted records that share a segment with others: no replica may give them away, so it stays.
+    deletes = not is_damaged(faults) and random.Random(f"cluster/{seed}/deletes").random() < DELETES
+    plan = replace(plan, deletes=deletes)
     return replace(plan, topics=tuple(map(_with_closed_segments, plan.topics))) if is_damaged(faults) else plan
 
 

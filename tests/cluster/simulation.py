@@ -273,6 +273,7 @@ class Simulation:
             log.partition: high_watermark
             for node in self.living()
             for log, high_watermark in self.watch.replicas(_process_of(node))
+            if log.log_start_offset < high_watermark  # else all of it is deleted
         }
         for target in crew.targets:
             if target.keyed:  # what was there last may have been compacted away
@@ -325,6 +326,7 @@ class Simulation:
             replicas=replicas,
             final_readers=frozenset({LAST}),
             compacted=self.plan.compacted,
+            deletions=None if self.crew.deleter is None else self.crew.deleter.deletions,
         )
         self.watch.violations += violations(evidence)
         self.watch.violations += [Violation("I13", problem) for problem in self.quorum.truth.problems]

@@ -1,5 +1,5 @@
 """The invariants that a whole history must keep, with what every replica holds after all is healed (FAULTS: I1 to I8,
-I18 to I20).
+I18 to I20, I23).
 
 What is checked while it happens stands in `watch`. Each check is a function of the evidence; `violations` runs all.
 
@@ -40,11 +40,26 @@ class Violation(Struct, frozen=True, order=True):
         return f"{self.invariant}: {self.what}"
 
 
+class Deletion(Struct):
+    """Of the records of a partition before an offset, or of all committed ones."""
+
+    at: TopicPartition
+    before: Offset | None
+    completed: float | None = None  # it was acknowledged
+    log_start: Offset | None = None  # as acknowledged
+
+    @property
+    def most(self) -> Offset | None:
+        """It may have deleted what is below. None: anything that was committed."""
+        return self.log_start if self.before is None else self.before
+
+
 class Evidence(Struct, frozen=True, kw_only=True, dict=True):
     history: OperationHistory
     replicas: Sequence[Replica]  # all of them, when all is quiet
     final_readers: frozenset[str] = frozenset()  # processes that polled everything from the beginning, at the end
     compacted: frozenset[str] = frozenset()  # topics
+    deletions: Sequence[Deletion] | None = None  # None: records may have been deleted by others, too
 
     @cached_property
     def sent(self) -> dict[bytes, Row]:
@@ -247,6 +262,33 @@ def offsets_join(evidence: Evidence) -> Iterator[str]:
             yield f"{replica.partition} on node {replica.broker}: batches end at {end}, the log at {replica.log_end}"
 
 
+def deletions_are_kept(evidence: Evidence) -> Iterator[str]:
+    """I23: what an acknowledged deletion has removed is on no replica and no reader gets it; nothing else is gone.
+
+    That no leader brings it back meanwhile is checked as it happens (`watch`).
+    """
+    if evidence.deletions is None:
+        return
+    by_partition: dict[TopicPartition, list[Deletion]] = {}
+    for deletion in evidence.deletions:
+        by_partition.setdefault(deletion.at, []).append(deletion)
+    for partition, replicas in evidence.committed.items():
+        if partition.topic in evidence.compacted:
+            continue
+        made = by_partition.get(partition, [])
+        least = max((one.log_start for one in made if one.log_start is not None), default=Offset(0))
+        asked = [one.most for one in made]
+        most = None if None in asked else max((offset for offset in asked if offset is not None), default=Offset(0))
+        for replica, _ in replicas:
+            if replica.log_start < least:
+                yield f"{partition} on node {replica.broker} starts at {replica.log_start}, {least} was acknowledged"
+            if most is not None and replica.log_start > most:
+                yield f"{partition} on node {replica.broker} starts at {replica.log_start}, {most} was asked for"
+        for row in evidence.polls:
+            if row.process in evidence.final_readers and row.partition == partition and (row.offset or 0) < least:
+                yield f"{row.process} was given {_row(row)}, that it starts at {least} was acknowledged"
+
+
 def value_of(process: str, sequence: int, key: bytes | None = None, *, size_bytes: int = 0) -> bytes:
     """A value that no other row of the run has, and that names its row: `process/sequence/key/....`."""
     head = b"%s/%d/%s/" % (process.encode(), sequence, key or b"")
@@ -277,6 +319,7 @@ CHECKS: Final[dict[str, Callable[[Evidence], Iterator[str]]]] = {
     "I8": replicas_are_identical,
     "I18": latest_of_each_key,
     "I20": offsets_join,
+    "I23": deletions_are_kept,
 }
 
 

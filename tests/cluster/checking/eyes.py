@@ -30,7 +30,7 @@ def looking(watch: Watch) -> Iterator[None]:
         watch.removed(process, partition)
 
     def leads(process: Process, leader: PartitionLeader) -> None:
-        watch.leads(process, leader._term.partition, leader.leader_epoch)
+        watch.leads(process, leader._term.partition, leader.leader_epoch, leader._log.log_start_offset)
 
     def appended(process: Process, leader: PartitionLeader) -> None:
         watch.appended(process, leader._term.partition, leader.leader_epoch)

@@ -16,7 +16,7 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
-from streamlog.errors import StreamlogError
+from streamlog.errors import OffsetOutOfRangeError, StreamlogError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import Ports
 from streamlog.records import iter_batch, scan_headers
@@ -79,7 +79,11 @@ class PlainReader:
 
     def _records(self, partition: TopicPartition, part: pb.FetchedPartition) -> list[Polled]:
         if part.HasField("error"):
-            raise from_message(part.error)
+            error = from_message(part.error)
+            start = error.details.get("log_start")
+            if isinstance(error, OffsetOutOfRangeError) and isinstance(start, int):  # what was there is deleted
+                self._positions[partition] = max(self._positions[partition], Offset(start))
+            raise error
         found: list[Polled] = []
         for position, header in scan_headers(part.batches, 0, len(part.batches)):
             if not header.is_control:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from msgspec import Struct, field
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.sim.history import OperationHistory, Outcome
 
-from .checks import POLL, PRODUCE, PRODUCE_WEAK, Evidence, key_of, value_of, violations
+from .checks import POLL, PRODUCE, PRODUCE_WEAK, Deletion, Evidence, key_of, value_of, violations
 from .replicas import Replica, Stored, StoredBatch
 
 PARTITION = TopicPartition("plain", PartitionId(0))
@@ -24,6 +25,7 @@ class Story(Struct):
 
     history: OperationHistory = field(default_factory=lambda: OperationHistory(lambda: 1.0))
     replicas: list[Replica] = field(default_factory=list)
+    deletions: list[Deletion] | None = None
 
     def send(self, process: str, sequence: int, offset: int | None, partition: TopicPartition = PARTITION) -> bytes:
         key = b"k%d" % (sequence % 2) if partition is KEYED else None
@@ -42,6 +44,7 @@ class Story(Struct):
             replicas=self.replicas,
             final_readers=frozenset({"reader"}),
             compacted=frozenset({"keyed"}),
+            deletions=self.deletions,
         )
 
     def found(self) -> set[str]:
@@ -220,6 +223,32 @@ def a_hole(story: Story) -> None:
     story.on_one_replica(moved)
 
 
+def starting_at(log_start: int, replica: Replica) -> Replica:
+    return replace(replica, log_start=Offset(log_start))
+
+
+def delete_more_than_asked(story: Story) -> None:
+    story.deletions = [Deletion(PARTITION, Offset(2), 1.0, Offset(2))]
+    story.on_all(partial(starting_at, 3))
+
+
+def delete_without_being_asked(story: Story) -> None:
+    story.deletions = []
+    story.on_all(partial(starting_at, 1))
+
+
+def bring_deleted_records_back_on_one_replica(story: Story) -> None:
+    story.deletions = [Deletion(PARTITION, Offset(2), 1.0, Offset(2))]
+    story.on_all(partial(starting_at, 2))
+    story.on_one_replica(partial(starting_at, 0))
+
+
+def give_deleted_records_away(story: Story) -> None:
+    """The last reader of the good history has everything."""
+    story.deletions = [Deletion(PARTITION, None, 1.0, Offset(2))]
+    story.on_all(partial(starting_at, 2))
+
+
 PLANTED: list[tuple[str, Callable[[Story], None]]] = [
     ("I1", lose_an_acknowledged_record),
     ("I1", lose_it_on_one_replica),
@@ -242,6 +271,10 @@ PLANTED: list[tuple[str, Callable[[Story], None]]] = [
     ("I18", compact_the_latest_of_a_key),
     ("I20", a_hole),
     ("I20", a_missing_tail),
+    ("I23", delete_more_than_asked),
+    ("I23", delete_without_being_asked),
+    ("I23", bring_deleted_records_back_on_one_replica),
+    ("I23", give_deleted_records_away),
 ]
 
 
@@ -261,3 +294,12 @@ def test_what_is_allowed_is_not_blamed() -> None:
     assert weak.outcome is Outcome.OK
     story.on_all(lambda replica: replace(replica, log_start=Offset(1)))  # deleted up to there
     assert violations(story.evidence()) == []
+
+
+@pytest.mark.parametrize("before", [3, None], ids=["an offset", "all"])
+def test_a_deletion_that_failed_may_have_been_made_or_not(before: int | None) -> None:
+    for log_start in (0, 3):
+        story = good()
+        story.deletions = [Deletion(PARTITION, None if before is None else Offset(before))]
+        story.on_all(partial(starting_at, log_start))
+        assert violations(story.evidence()) == []

@@ -233,17 +233,31 @@ def test_two_that_lead_in_an_epoch_are_found() -> None:
     """As a node would that took its leadership from metadata older than its start."""
     watch = Watch()
     for start in (1, 2):
-        watch.leads(Process("n1", start), PARTITION, LeaderEpoch(3))
+        watch.leads(Process("n1", start), PARTITION, LeaderEpoch(3), Offset(0))
     assert [violation.invariant for violation in watch.violations] == ["I10"]
 
 
 def test_an_epoch_that_falls_is_found() -> None:
     watch, process = Watch(), Process("n1")
-    watch.leads(process, PARTITION, LeaderEpoch(3))
-    watch.leads(process, PARTITION, LeaderEpoch(2))
+    watch.leads(process, PARTITION, LeaderEpoch(3), Offset(0))
+    watch.leads(process, PARTITION, LeaderEpoch(2), Offset(0))
     assert [violation.invariant for violation in watch.violations] == ["I10"]
 
 
 def append_through(leader: PartitionLeader) -> None:
     data = batch([b"v"])
     leader.append(data, validate(data, 0, len(data), LIMITS, 0), 0, acks_all=True)
+
+
+def test_a_leader_that_brings_deleted_records_back_is_found() -> None:
+    def play(log_start: int, watch: Watch, scene: Scene) -> None:
+        for _ in range(3):
+            scene.rig.append(b"a")
+        scene.rig.sync()
+        scene.do(lambda: scene.rig.log.advance_log_start(Offset(log_start)))
+        watch.high_watermark(scene.process, PARTITION, Offset(3))
+        watch.deleted(PARTITION, Offset(2))
+        scene.leader(epoch=1)
+
+    assert "I23" in found(partial(play, 1))
+    assert "I23" not in found(partial(play, 2))

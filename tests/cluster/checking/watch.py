@@ -1,4 +1,4 @@
-"""The invariants that are checked as it happens, not by what comes of it in the end (FAULTS: I9, I10, I11).
+"""The invariants that are checked as it happens, not by what comes of it in the end (FAULTS: I9, I10, I11, I23).
 
     I9   the high watermark of a replica does not fall in one life of its node, no reader is given a record beyond it,
          and nothing beyond it is deleted
@@ -6,6 +6,7 @@
          never fall
     I11  what a node has synced is there when it comes back; what is acknowledged is synced on as many disks as
          min.insync.replicas asks for
+    I23  a leader that takes over has what an acknowledged deletion has removed no more
 
 A *life* is one process of one host. A local promise is noted at the moment of death and looked up at the next opening
 of the same log: an end-to-end check would need the lie and the election that shows it.
@@ -72,6 +73,7 @@ class Watch:
         self._damaged: set[tuple[str, TopicPartition]] = set()  # by host, ever
         self._high_watermarks: dict[TopicPartition, Offset] = {}  # the highest that any node has had
         self._committed: dict[TopicPartition, list[Committed]] = {}  # each rise of the highest one
+        self._deleted: dict[TopicPartition, Offset] = {}  # what is below was deleted, as acknowledged
 
     def wrong(self, invariant: str, what: str) -> None:
         if sum(violation.invariant == invariant for violation in self.violations) < SHOWN_MAX:
@@ -119,9 +121,21 @@ class Watch:
         if offset >= self._high_watermarks.get(partition, Offset(0)):
             self.wrong("I9", f"{client} was given {partition} at {offset}, beyond every high watermark")
 
+    def committed_end(self, partition: TopicPartition) -> Offset:
+        return self._high_watermarks.get(partition, Offset(0))
+
+    # I23.
+
+    def deleted(self, partition: TopicPartition, log_start: Offset) -> None:
+        """It was acknowledged that the records below are deleted."""
+        self._deleted[partition] = max(log_start, self._deleted.get(partition, Offset(0)))
+
     # I10.
 
-    def leads(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch) -> None:
+    def leads(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch, log_start: Offset) -> None:
+        deleted = self._deleted.get(partition, Offset(0))
+        if log_start < deleted:
+            self.wrong("I23", f"{process} leads {partition} from {log_start}, {deleted} was acknowledged as its start")
         led = self._life(process).led
         if epoch < led.get(partition, epoch):
             self.wrong("I10", f"{process} leads {partition} in epoch {epoch} after {led[partition]}")

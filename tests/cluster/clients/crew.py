@@ -15,6 +15,7 @@ from streamlog.sim.world import World
 from .. import nodes
 from ..checking.watch import Watch
 from ..plan import CLIENTS, PLAIN, Plan
+from .deleter import Deleter
 from .operators import Mover, Tuner, VoterChanger
 from .workload import Consumer, Producer, Target
 
@@ -39,6 +40,7 @@ class Crew:
         self.tuner: Tuner | None = None
         self.mover: Mover | None = None
         self.voter_changer: VoterChanger | None = None
+        self.deleter: Deleter | None = None
         for host in CLIENTS:
             world.host(host).boot()
 
@@ -109,6 +111,11 @@ class Crew:
                 admin, _ids(self._plan.may_vote), self._world.stream("voters"), loses_disk=self._plan.loses_disk
             )
             self._working.append(host.spawn(self.voter_changer.run()))
+        if self._plan.deletes:
+            partitions = [target.partition for target in self.targets if not target.keyed]
+            rng = self._world.stream("deleter")
+            self.deleter = Deleter(await self.admin(), partitions, self._watch, rng, lambda: self._world.loop.now)
+            self._working.append(host.spawn(self.deleter.run()))
 
     async def admin(self) -> AsyncAdmin:
         """Closed at the end."""
@@ -130,7 +137,7 @@ class Crew:
 
     def stop_operating(self) -> None:
         """So that all can settle."""
-        for operator in (self.tuner, self.mover, self.voter_changer):
+        for operator in (self.tuner, self.mover, self.voter_changer, self.deleter):
             if operator is not None:
                 operator.stopping = True
 

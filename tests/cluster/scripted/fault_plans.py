@@ -1,4 +1,4 @@
-"""Plans with faults at given moments: damage, lost disks, hostile peers, changes of voters, skewed clocks."""
+"""Plans with faults at given moments: damage, lost disks, hostile peers, votes, skewed clocks, deletions."""
 
 from __future__ import annotations
 
@@ -128,3 +128,15 @@ def skewed_plan(seed: int, target: str = LEADER, jump: float = AN_HOUR_AHEAD) ->
     configs = {**topic.configs, "retention.ms": "1800000", "segment.ms": "1500"}
     settings = {**plan.settings, "log.retention.check.interval.ms": "500"}
     return replace(plan, topics=(replace(topic, configs=configs),), settings=settings, load=BUSY)
+
+
+def deleting_plan(seed: int) -> Plan:
+    """Records are deleted over and over. Three times the leader is cut off from its followers, not from its clients,
+    and then killed; at last all nodes lose power.
+    """
+    nodes = ("n1", "n2", "n3")
+    faults = [Fault(15.5, FaultKind.POWER_ALL, "n1", "n2", 0.5)]
+    for at in (5.0, 8.5, 12.0):
+        faults += [Fault(at, FaultKind.CUT, LEADER, other, 1.5) for other in nodes]
+        faults.append(Fault(at + 1.0, FaultKind.CRASH, LEADER, "n1", 1.0))
+    return replace(plain_plan(seed, *faults), deletes=True)

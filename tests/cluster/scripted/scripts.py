@@ -35,4 +35,5 @@ def plain_plan(seed: int, *faults: Fault) -> Plan:
         tunes=False,
         moves=False,
         votes=False,
+        deletes=False,
     )

@@ -1,4 +1,4 @@
-"""Damage, lost disks, hostile peers and changes of voters, each alone (../test_mutants.py: the defects they find)."""
+"""Damage, lost disks, hostile peers, changes of voters, deletions: each alone (../test_mutants.py has the defects)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streamlog.sim.faults import FaultKind
 
 from ..plan import FOLLOWER, LEADER
 from ..run import simulate
-from .fault_plans import damage_plan, hostile_plan, late_voter_plan, voters_plan, wiped_plan
+from .fault_plans import damage_plan, deleting_plan, hostile_plan, late_voter_plan, voters_plan, wiped_plan
 
 SEEDS = range(3)
 
@@ -47,3 +47,10 @@ def test_voters_change_while_observers_follow(seed: int) -> None:
     report = simulate(seed, voters_plan(seed))
     assert report.violations == []
     assert report.stats["voters changed"] > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_deleted_records_stay_deleted_while_leaders_fail(seed: int) -> None:
+    report = simulate(seed, deleting_plan(seed))
+    assert report.violations == []
+    assert report.stats["deletions"] > 3

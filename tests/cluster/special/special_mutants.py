@@ -1,5 +1,5 @@
-"""Planted defects of damage, lost disks, voters, hostile peers and clocks. Each is found by a plan with faults at given
-moments (scripted/fault_plans.py): random plans reach them, but seldom.
+"""Planted defects of damage, lost disks, voters, hostile peers, clocks and deletions. Each is found by a plan with
+faults at given moments (scripted/fault_plans.py): random plans reach them, but seldom.
 
 Not planted here, since a test of the part finds it and no schedule of the whole cluster does:
 
@@ -20,7 +20,7 @@ from unittest import mock
 from msgspec.structs import replace
 
 from streamlog.api.convert import transactions
-from streamlog.broker.table import replicas
+from streamlog.broker.table import deleted_records, replicas
 from streamlog.broker.table.replica_state import state_of
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.model import Offset
@@ -28,6 +28,7 @@ from streamlog.node.quorum_clock import QuorumClock
 from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.observers import ObserverHub
 from streamlog.raft.protocol import wire
+from streamlog.services.admin.record_deletion import RecordDeletions
 from streamlog.storage.log.log import Log
 from streamlog.storage.recovery.open_log import _Opening
 from streamlog.storage.segments.segment import Segment
@@ -132,6 +133,37 @@ def retention_by_the_wall_clock_alone() -> AbstractContextManager[object]:
     )
 
 
+# Deletions.
+
+
+def a_deletion_is_confirmed_by_its_leader_alone() -> AbstractContextManager[object]:
+    """It is acknowledged before the followers have the new log start."""
+
+    async def mutant(self: RecordDeletions, at: object, start: object, timeout_s: float) -> None:
+        return
+
+    return _patched((RecordDeletions, "_confirmed", mutant))
+
+
+def a_deletion_is_not_in_the_checkpoint() -> AbstractContextManager[object]:
+    """A node that comes back has the records again."""
+
+    async def mutant(log: Log, directories: object) -> None:
+        return
+
+    return _patched((deleted_records, "_save", mutant))
+
+
+def a_deletion_takes_one_record_more() -> AbstractContextManager[object]:
+    delete_before = deleted_records.delete_before
+
+    async def mutant(leader: Any, before: Offset | None, directories: Any) -> Offset:
+        more = None if before is None else min(Offset(before + 1), leader.high_watermark)
+        return await delete_before(leader, more, directories)
+
+    return _patched((deleted_records, "delete_before", mutant))
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "terms_of_strangers_count": Mutant(plant=terms_of_strangers_count, plan=fault_plans.hostile_plan, seeds=3, first=2),
     "numbers_of_the_quorum_are_not_bounded": Mutant(
@@ -156,5 +188,14 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "retention_by_the_wall_clock_alone": Mutant(
         plant=retention_by_the_wall_clock_alone, plan=fault_plans.skewed_plan, seeds=3, first=5
+    ),
+    "a_deletion_is_confirmed_by_its_leader_alone": Mutant(
+        plant=a_deletion_is_confirmed_by_its_leader_alone, plan=fault_plans.deleting_plan, seeds=10, first=1
+    ),
+    "a_deletion_is_not_in_the_checkpoint": Mutant(
+        plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1
+    ),
+    "a_deletion_takes_one_record_more": Mutant(
+        plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=1
     ),
 }
