@@ -777,7 +777,7 @@ Global___SkippedBatch: _TypeAlias = SkippedBatch  # noqa: Y015
 @_typing.final
 class SubscribePartitions(_message.Message):
     """Partitions of one topic, with the same start and end. A topic may have several entries, to read its partitions from
-    different positions.
+    different positions; its entry without `partitions` holds for those that no other entry names.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -22,6 +22,9 @@ HTTP_API_ALLOWED_ORIGINS: Final[Setting[tuple[str, ...]]] = Setting(
 HTTP_API_MAX_CALLS: Final = Setting(
     "http.api.max.calls", count(1, 1_000), 16, ours=True,
     doc="How many calls over HTTP a node serves at once; each may hold a request of socket.request.max.bytes.")
+HTTP_API_MAX_STREAMS: Final = Setting(
+    "http.api.max.streams", count(1, 1_000), 64, ours=True,
+    doc="How many streams of server-sent events a node serves at once.")
 # fmt: on
 
 HTTP_API: Final = section("API over HTTP", globals())

@@ -2,6 +2,7 @@
 
     listener     an HTTP server in its own thread with its own event loop, and the routes
     node_loop    the node's event loop, as that thread reaches it
+    request_state    what a connection adds to its requests
     api          the API of clients (http.api.enable)
     exposition   `Family` values -> Prometheus's text format
     loop_delay   how late the node's event loop runs its timers

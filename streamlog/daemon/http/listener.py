@@ -25,6 +25,7 @@ from streamlog.config.addresses import Address
 from streamlog.daemon.http.absent import absent
 from streamlog.daemon.http.exposition import render
 from streamlog.daemon.http.node_loop import NodeLoop
+from streamlog.daemon.http.request_state import ABORT
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.release import RELEASE
@@ -88,7 +89,7 @@ class HttpListener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX + (0 if api is None else api.calls_max),
+            limit_concurrency=CONNECTIONS_MAX + (0 if api is None else api.calls_max + api.streams_max),
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=REQUEST_BYTES_MAX,
@@ -118,6 +119,7 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
         super().connection_made(transport)
+        self.app_state = {ABORT: transport.abort}
         self.loop.call_later(IDLE_S, self._close_if_idle, transport)
 
     def _close_if_idle(self, transport: asyncio.Transport) -> None:

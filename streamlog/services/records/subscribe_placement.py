@@ -78,8 +78,8 @@ class PartitionPlacement:
         self._feeds: dict[BrokerId, tuple[Feed, asyncio.Task[None]]] = {}
         self._changed = asyncio.Event()  # something is unplaced, or the topics have changed
         image = view.image
-        for subscription in query.subscriptions:
-            self._subscribe(subscription, image)
+        for subscription in sorted(query.subscriptions, key=lambda one: not one.partitions):
+            self._subscribe(subscription, image)  # entries that name partitions come first
         self._stop_listening: Callable[[], None] = view.listen(self._on_image)
 
     def stop(self) -> None:
@@ -103,7 +103,9 @@ class PartitionPlacement:
         indexes = subscription.partitions or tuple(map(PartitionId, range(len(topic.partitions))))
         for index in indexes:
             require_partition(topic, index)
-            self._add(SubscribedPartition(TopicPartition(topic.name, index), topic.topic_id, subscription))
+            key = TopicPartition(topic.name, index)
+            if key not in self.partitions:
+                self._add(SubscribedPartition(key, topic.topic_id, subscription))
         convert.check_count(len(self.partitions))
 
     def _add(self, partition: SubscribedPartition) -> None:

@@ -48,7 +48,7 @@ Position = OffsetPosition | TimestampPosition | OffsetPlace
 
 class TopicSubscription(Struct, frozen=True, kw_only=True):
     topic: str
-    partitions: tuple[PartitionId, ...]  # empty: all, and those that are added later
+    partitions: tuple[PartitionId, ...]  # empty: all that no other entry names, and those that are added later
     start: Position
     end: OffsetPosition | TimestampPosition | OffsetPlace | None  # None: no end; of OffsetPlace only LATEST
 
@@ -141,18 +141,18 @@ def _end(message: pb.EndPosition) -> Position | None:
 
 def _check_distinct(subscriptions: tuple[TopicSubscription, ...]) -> None:
     seen: set[tuple[str, int]] = set()
-    named: set[str] = set()  # topics of which some partitions are requested
-    whole: set[str] = set()  # topics of which all are
+    whole: set[str] = set()  # topics of which all partitions are requested, but those that other entries name
     for index, one in enumerate(subscriptions):
         keys = {(one.topic, partition) for partition in one.partitions}
-        clash = one.topic in whole or (one.topic in named if not keys else bool(seen & keys))
+        clash = bool(seen & keys) if keys else one.topic in whole
         if clash or len(keys) < len(one.partitions):
             raise InvalidRequestError(
                 f"the request has a partition of topic {one.topic!r} twice: each may occur once",
                 field=f"subscriptions[{index}]",
             )
         seen |= keys
-        (named if keys else whole).add(one.topic)
+        if not keys:
+            whole.add(one.topic)
         check_count(len(seen))
 
 

@@ -2,6 +2,8 @@
 
     methods         which methods are served, from the descriptors
     front           a request from its headers to its response
+    streams         methods with many responses
+    resume          ids of events, from which a reader continues
     origins         which web pages and host names are answered
     body            reads a request's body, bounded in size and time
     json_messages   JSON <-> messages, bounded

@@ -1,7 +1,9 @@
 """The API's requests, from their headers to their responses. Runs on the listener's loop.
 
-    POST /streamlog.v1.Records/Publish    any method with one response, as application/json or application/proto
-    OPTIONS                               called by browsers before requests of other origins
+    POST /streamlog.v1.Records/Publish      any method with one response, as application/json or application/proto
+    POST /streamlog.v1.Records/Subscribe    a method with many responses: the first one; with Accept: text/event-stream
+    GET  ...Subscribe?message={...}         server-sent events (`streams`)
+    OPTIONS                                 called by browsers before requests of other origins
 
 Checked in this order, and nothing of a later step is done before: host and origin, the method, a place among the calls
 in progress, credentials, the content's type, the body's size, the body. Then the node's loop gets the call.
@@ -17,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qs
 
 from msgspec import Struct
 
@@ -29,7 +32,10 @@ from streamlog.daemon.http.api.body import Disconnected, Receive, RequestBody, c
 from streamlog.daemon.http.api.json_messages import JsonMessages
 from streamlog.daemon.http.api.methods import ONLY_GRPC, SERVED_METHODS, ServedMethod
 from streamlog.daemon.http.api.origins import Origins
+from streamlog.daemon.http.api.resume import END
+from streamlog.daemon.http.api.streams import EventResponse, StreamCalls, fetch_request, opened_events
 from streamlog.daemon.http.node_loop import NodeLoop
+from streamlog.daemon.http.request_state import ABORT
 from streamlog.errors import (
     InvalidRequestError,
     RequestTimedOutError,
@@ -53,6 +59,7 @@ RESPONSE_BYTES_MAX: Final = 8 << 20
 
 JSON: Final = b"application/json"
 PROTO: Final = b"application/proto"
+EVENTS: Final = b"text/event-stream"
 PASSED_ON: Final = (b"authorization", b"client-id", b"traceparent", b"tracestate")
 """Headers that become metadata of the call."""
 CLOSE: Final = (b"connection", b"close")
@@ -65,6 +72,7 @@ class ApiSettings(Struct, frozen=True):
     origins: tuple[str, ...]
     hosts: tuple[str, ...]  # names of this node
     calls_max: int
+    streams_max: int
     body_bytes_max: int
     needs_login: bool
 
@@ -77,6 +85,7 @@ class ApiSettings(Struct, frozen=True):
             origins=config[http_settings.HTTP_API_ALLOWED_ORIGINS],
             hosts=tuple(names),
             calls_max=config[http_settings.HTTP_API_MAX_CALLS],
+            streams_max=config[http_settings.HTTP_API_MAX_STREAMS],
             body_bytes_max=config[node_settings.SOCKET_REQUEST_MAX_BYTES],
             needs_login=config[AUTHORIZER_CLASS_NAME] != "none",
         )
@@ -89,7 +98,9 @@ class ApiFront:
         self._settings = settings
         self._origins = Origins(settings.origins, settings.hosts)
         self._json = JsonMessages()
-        self._calls = 0
+        self._streams = StreamCalls(node, node_loop, self._json)
+        self._call_places = _Places("calls", http_settings.HTTP_API_MAX_CALLS.name, settings.calls_max)
+        self._stream_places = _Places("streams", http_settings.HTTP_API_MAX_STREAMS.name, settings.streams_max)
 
     def serves(self, path: str) -> bool:
         """Whether this path is the API's, and not another page of the listener."""
@@ -102,7 +113,7 @@ class ApiFront:
         try:
             try:
                 if scope["method"] == "OPTIONS":
-                    browser = self._origins.preflight(headers, scope["scheme"], b"POST")
+                    browser = self._origins.preflight(headers, scope["scheme"], b"POST, GET")
                     await _send(send, 204, browser, b"")
                     return
                 browser = self._origins.check(headers, scope["scheme"])
@@ -130,21 +141,48 @@ class ApiFront:
     ) -> None:
         """ApiError, Disconnected."""
         method = _method(scope["path"])
-        if scope["method"] != "POST":
-            raise ApiError.of(
-                InvalidRequestError(f"{scope['method']} is not allowed here: use POST", field="method"),
-                405,
-                [(b"allow", b"POST, OPTIONS")],
-            )
-        with self._place():
+        _check_http_method(method, scope["method"])
+        if method.is_stream and (scope["method"] == "GET" or EVENTS in headers.get(b"accept", b"").lower()):
+            with self._stream_places.taken():
+                await self._serve_events(method, scope, headers, browser, body, send)
+            return
+        with self._call_places.taken():
             self._check_login(headers)
             codec = _codec(headers)
             timeout_s = _timeout_s(headers)
             request = await self._request(method, codec, headers, body)
             info = _info(method, scope, headers, timeout_s)
-            response = await _until_disconnect(self._call(request, info, timeout_s), body)
+            response = await _until_disconnect(self._call(method, request, info, timeout_s), body)
             text = response if codec == PROTO else await self._json.formatted(method.response_type, response)
         await _send(send, 200, (*browser, (b"content-type", codec)), text)
+
+    async def _serve_events(
+        self,
+        method: ServedMethod,
+        scope: Scope,
+        headers: Mapping[bytes, bytes],
+        browser: Headers,
+        body: RequestBody,
+        send: Send,
+    ) -> None:
+        """ApiError, Disconnected."""
+        self._check_login(headers)
+        last_event_id = headers.get(b"last-event-id", b"").decode("latin-1")
+        if last_event_id == END:
+            await _send(send, 204, browser, b"")
+            return
+        if scope["method"] == "GET":
+            request = await self._parsed(method, JSON, _message_of(scope["query_string"]))
+        else:
+            request = await self._request(method, _codec(headers), headers, body)
+        try:
+            events, request = opened_events(method, request, last_event_id)
+        except InvalidRequestError as error:
+            raise ApiError.of(error) from None
+        response = EventResponse(
+            send, browser, scope["state"][ABORT], reconnects=headers.get(b"accept", b"").strip().lower() == EVENTS
+        )
+        await self._streams.events(request, _info(method, scope, headers, None), events, body, response)
 
     async def _request(
         self, method: ServedMethod, codec: bytes, headers: Mapping[bytes, bytes], body: RequestBody
@@ -152,6 +190,10 @@ class ApiFront:
         """ApiError, Disconnected."""
         check_encoding(headers)
         data = await body.read(self._settings.body_bytes_max)
+        return await self._parsed(method, codec, data)
+
+    async def _parsed(self, method: ServedMethod, codec: bytes, data: bytes) -> bytes:
+        """ApiError."""
         if codec == PROTO:
             return data
         try:
@@ -161,9 +203,11 @@ class ApiFront:
         except InvalidRequestError as error:
             raise ApiError.of(error) from None
 
-    async def _call(self, request: bytes, info: CallInfo, timeout_s: float) -> bytes:
+    async def _call(self, method: ServedMethod, request: bytes, info: CallInfo, timeout_s: float) -> bytes:
         """ApiError."""
         try:
+            if method.is_stream:
+                return await self._streams.first(fetch_request(method, request), info, timeout_s)
             response = await self._node_loop.run(lambda: self._node.in_process_calls.unary(request, info), timeout_s)
         except RpcError as error:
             raise ApiError(error) from None
@@ -183,24 +227,6 @@ class ApiFront:
             )
         return response
 
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        """Among the calls in progress. ApiError."""
-        if self._calls >= self._settings.calls_max:
-            raise ApiError.of(
-                ThrottledError(
-                    f"{self._calls} calls over HTTP are in progress on this node, its limit "
-                    f"({http_settings.HTTP_API_MAX_CALLS.name}): try again, or call another node",
-                    limit=self._settings.calls_max,
-                ),
-                headers=[(b"retry-after", b"1")],
-            )
-        self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
-
     def _check_login(self, headers: Mapping[bytes, bytes]) -> None:
         """ApiError. Who it is, and what it may do, is decided on the node's loop."""
         if self._settings.needs_login and not headers.get(b"authorization"):
@@ -211,15 +237,72 @@ class ApiFront:
             )
 
 
+class _Places:
+    """Of calls or streams in progress."""
+
+    def __init__(self, what: str, setting: str, limit: int) -> None:
+        self._what = what
+        self._setting = setting
+        self._limit = limit
+        self._count = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """ApiError where there is none."""
+        if self._count >= self._limit:
+            raise ApiError.of(
+                ThrottledError(
+                    f"{self._count} {self._what} over HTTP are in progress on this node, its limit ({self._setting}): "
+                    "try again, or call another node",
+                    limit=self._limit,
+                ),
+                headers=[(b"retry-after", b"1")],
+            )
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+
+def _check_http_method(method: ServedMethod, given: str) -> None:
+    """ApiError."""
+    allowed = ("POST", "GET") if method.is_stream else ("POST",)
+    if given not in allowed:
+        raise ApiError.of(
+            InvalidRequestError(f"{given} is not allowed here: use {' or '.join(allowed)}", field="method"),
+            405,
+            [(b"allow", ", ".join((*allowed, "OPTIONS")).encode())],
+        )
+
+
+def _message_of(query: bytes) -> bytes:
+    """The request in a URL: `?message=JSON`, in Connect's form with `connect=v1&encoding=json`. ApiError."""
+    try:
+        given = parse_qs(query.decode(), keep_blank_values=True, strict_parsing=bool(query), max_num_fields=8)
+    except ValueError:
+        given = {}
+    known = {"message", "encoding", "connect"}
+    if given.keys() <= known and len(given.get("message", ())) == 1 and given.get("encoding", ["json"]) == ["json"]:
+        return given["message"][0].encode("utf-8", "replace")
+    raise ApiError.of(
+        InvalidRequestError(
+            "the URL needs the request as JSON in its parameter message, and no other parameter: "
+            '?message={"subscriptions":[{"topic":"orders"}]}, percent-encoded',
+            field="message",
+        )
+    )
+
+
 def _method(path: str) -> ServedMethod:
     """ApiError."""
     found = SERVED_METHODS.get(path)
-    if found is not None and not found.is_stream:
+    if found is not None:
         return found
     name = path.lstrip("/")[:253]
-    if found is not None or path in ONLY_GRPC:
+    if path in ONLY_GRPC:
         raise ApiError.of(
-            UnsupportedVersionError(f"{name} is a stream, which needs gRPC over HTTP/2", field="method"),
+            UnsupportedVersionError(f"{name} takes many requests, which needs gRPC over HTTP/2", field="method"),
             status=Status.UNIMPLEMENTED,
         )
     raise ApiError.of(

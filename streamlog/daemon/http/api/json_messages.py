@@ -37,13 +37,14 @@ class JsonMessages:
 
     async def parsed(self, request_type: type[Message], text: bytes) -> bytes:
         """The serialized message. InvalidRequestError, RequestTooLargeError."""
-        return await self._converted(len(text), lambda: parse_json(request_type, text))
+        return await self.converted(len(text), lambda: parse_json(request_type, text))
 
     async def formatted(self, response_type: type[Message], data: bytes) -> bytes:
         """JSON of a serialized message."""
-        return await self._converted(len(data), lambda: format_json(response_type.FromString(data)))
+        return await self.converted(len(data), lambda: format_json(response_type.FromString(data)))
 
-    async def _converted(self, size: int, work: Callable[[], T]) -> T:
+    async def converted(self, size: int, work: Callable[[], T]) -> T:
+        """`work`, on so many bytes."""
         if size <= AT_ONCE_BYTES_MAX:
             return work()
         async with self._large:

@@ -6,9 +6,10 @@ import asyncio
 import base64
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from streamlog.config.addresses import Address
 from streamlog.daemon.http.api.front import ApiSettings
@@ -17,7 +18,7 @@ from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.pytest_plugin.cluster import InProcessCluster
 
-SETTINGS = ApiSettings(origins=(), hosts=(), calls_max=16, body_bytes_max=4 << 20, needs_login=False)
+SETTINGS = ApiSettings(origins=(), hosts=(), calls_max=16, streams_max=8, body_bytes_max=4 << 20, needs_login=False)
 TIMEOUT_S = 120
 
 
@@ -57,6 +58,56 @@ class Client(NamedTuple):
         response = self.post(method, request, **headers)
         assert response.status == 200, response
         return response.json
+
+
+class Event(NamedTuple):
+    """A server-sent event, or a comment (then `name` is empty)."""
+
+    name: str  # `message` where none is given
+    id: str
+    data: Any
+
+
+class EventReader:
+    """As a browser reads them: `last_event_id` is what it would send to resume."""
+
+    def __init__(self, client: Client, path: str, headers: Mapping[str, str], body: bytes | None = None) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=TIMEOUT_S)
+        self._connection.request("GET" if body is None else "POST", path, body, dict(headers))
+        self.response = self._connection.getresponse()
+        self.last_event_id = ""
+
+    def __enter__(self) -> EventReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.response.close()
+        self._connection.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        """Until the response ends."""
+        fields: dict[str, str] = {}
+        for line in self.response:
+            name, _, value = line.decode().rstrip("\n").partition(":")
+            if line != b"\n":
+                fields[name] = value.removeprefix(" ")
+                continue
+            self.last_event_id = fields.get("id", self.last_event_id)
+            data = json.loads(fields["data"]) if "data" in fields else None
+            yield Event("" if data is None else fields.get("event", "message"), self.last_event_id, data)
+            fields = {}
+
+
+def subscribe_path(request: Any) -> str:
+    return f"/streamlog.v1.Records/Subscribe?message={quote(json.dumps(request))}"
+
+
+def values(events: Iterable[Event]) -> Iterator[tuple[int, str, str]]:
+    """Partition, offset and value of each record."""
+    for event in events:
+        for partition in (event.data or {}).get("partitions", ()):
+            for record in partition["records"]:
+                yield partition["partition"], record["offset"], base64.b64decode(record["value"]).decode()
 
 
 def read(connection: http.client.HTTPConnection) -> Response:
