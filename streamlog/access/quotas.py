@@ -29,9 +29,11 @@ CLIENT_ID_LENGTH_MAX: Final = 249
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 KEYS: Final[Mapping[str, str]] = {
     PRODUCER_BYTE_RATE: "bytes of requests to write records, a second",
     CONSUMER_BYTE_RATE: "bytes of responses with records, a second",
+    CONTROLLER_MUTATION_RATE: "partitions created and deleted, a second",
 }
 _WHOLE: Final = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE})
 VALUE_MAX: Final = float(1 << 53)

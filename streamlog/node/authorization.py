@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from streamlog.access.principals import parse_mapping_rules
 from streamlog.config import Config
 from streamlog.config.settings import security_settings as security
+from streamlog.config.settings.node_settings import NUM_PARTITIONS
+from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Ports
 from streamlog.services.access.access_lease import AccessLease
@@ -40,7 +42,7 @@ def made_gate(
     return MethodGate(view, authorizer, authenticator, rules, lease, _made_tokens(config, ports))
 
 
-def made_quotas(config: Config, view: MetadataView, ports: Ports) -> QuotaGate:
+def made_quotas(config: Config, view: MetadataView, configs: NodeConfigs, ports: Ports) -> QuotaGate:
     limits = QuotaLimits(
         view,
         ports.clock,
@@ -48,7 +50,7 @@ def made_quotas(config: Config, view: MetadataView, ports: Ports) -> QuotaGate:
         window_s=config[security.QUOTA_WINDOW_SIZE_SECONDS],
     )
     rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
-    return QuotaGate(limits, ports.clock, rules)
+    return QuotaGate(limits, ports.clock, rules, view, lambda: configs.node[NUM_PARTITIONS])
 
 
 def _made_tokens(config: Config, ports: Ports) -> TokenAccess | None:

@@ -99,7 +99,7 @@ class Node:
         audit = made_trail(self._config, self._node_id, self._view, ports, self._audit_topic)
         self.metrics.audit, self.metrics.audit_topic = audit, self._audit_topic
         self.metrics.tokens = None if gate is None else gate.tokens
-        quotas = made_quotas(self._config, self._view, ports)
+        quotas = made_quotas(self._config, self._view, self._configs, ports)
         self.metrics.quotas = self._quota_limits = quotas.limits
         self._router = MethodRouter(
             served_methods.unary_methods(),

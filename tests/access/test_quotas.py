@@ -95,5 +95,5 @@ def test_values_that_are_no_rates_are_refused(value: float) -> None:
 
 
 def test_unknown_keys_are_refused_with_those_that_are_known() -> None:
-    with pytest.raises(InvalidRequestError, match="give one of producer_byte_rate, consumer_byte_rate"):
+    with pytest.raises(InvalidRequestError, match="give one of producer_byte_rate, consumer_byte_rate, controller"):
         check_limit(LEVELS[0][0], "leader_byte_rate", None)

@@ -664,6 +664,9 @@ class CreateTopicsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """How long the node held the request back since a quota was exceeded, in milliseconds; 0: not at all."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateTopicResult]:
         """One for each topic, in their order."""
@@ -672,10 +675,11 @@ class CreateTopicsResponse(_message.Message):
         self,
         *,
         results: _abc.Iterable[Global___CreateTopicResult] | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -750,6 +754,9 @@ class DeleteTopicsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """How long the node held the request back since a quota was exceeded, in milliseconds; 0: not at all."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteTopicResult]:
         """One for each of `topics`, then one for each of `topic_ids`, in their order."""
@@ -758,10 +765,11 @@ class DeleteTopicsResponse(_message.Message):
         self,
         *,
         results: _abc.Iterable[Global___DeleteTopicResult] | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1102,6 +1110,9 @@ class CreatePartitionsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """How long the node held the request back since a quota was exceeded, in milliseconds; 0: not at all."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreatePartitionsResult]:
         """One for each topic, in their order."""
@@ -1110,10 +1121,11 @@ class CreatePartitionsResponse(_message.Message):
         self,
         *,
         results: _abc.Iterable[Global___CreatePartitionsResult] | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4353,7 +4365,9 @@ class ClientQuotaValue(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """`producer_byte_rate`, `consumer_byte_rate`: bytes a second."""
+    """`producer_byte_rate`, `consumer_byte_rate`: bytes a second. `controller_mutation_rate`: partitions created and deleted a
+    second.
+    """
     value: _builtins.float
     """Above 0."""
     def __init__(

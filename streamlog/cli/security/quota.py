@@ -80,8 +80,9 @@ def set_quota(target: Target, limits: tuple[str, ...], **options: str | bool | N
     """Set limits. They apply within a second, to open connections and streams too.
 
     \b
-      producer_byte_rate   bytes of requests to write records, a second
-      consumer_byte_rate   bytes of responses with records, a second
+      producer_byte_rate         bytes of requests to write records, a second
+      consumer_byte_rate         bytes of responses with records, a second
+      controller_mutation_rate   partitions created and deleted, a second
 
     The limit of a user and a client id precedes that of the user, which precedes that of the client id; names precede
     defaults.

@@ -1,7 +1,8 @@
-"""How much clients may write and read: the limits of the metadata image, enforced by delay.
+"""How much clients may write, read and create: the limits of the metadata image, enforced by delay.
 
 limits          which limit holds for a caller, and what is used of it
 rate_bucket     one limit in use
 shares          how a limit is divided among the nodes
-gate            around the methods that write and read records
+mutations       partitions that a request creates or deletes
+gate            around the methods that quotas are for
 """

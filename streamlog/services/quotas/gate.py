@@ -1,9 +1,10 @@
-"""Around the methods that write and read records: what a caller uses counts against its quotas, and it waits its turn.
+"""Around the methods that quotas are for: what a caller uses counts against its limits, and it waits for its turn.
 
     write   each request counts its bytes, and is handled once it is its turn: until then nothing more is read from its
             stream, and a unary call is not begun. So neither many calls nor many streams get more than the limit.
     read    each response counts its bytes after it was sent; before the next one is read from the log the stream waits
             (`CallPace`) until it is its turn. It holds no response then.
+    change  each request counts the partitions that it creates or deletes, and is handled once those before it are paid.
 
 Responses say how long their stream or call was held up (throttle_time_ms). A use whose turn is more than TURN_MAX_S
 away, or after the call's deadline, is refused with THROTTLED and RetryInfo; so are those beyond HELD_BYTES_MAX, which
@@ -17,19 +18,27 @@ reaches it may send, as they may call the methods between nodes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
 from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
-from streamlog.access.quotas import CLIENT_ID_LENGTH_MAX, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from streamlog.access.quotas import (
+    CLIENT_ID_LENGTH_MAX,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    KEYS,
+    PRODUCER_BYTE_RATE,
+)
 from streamlog.api.errors import to_rpc
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.wire_format import VARINT, tag, varint
 from streamlog.errors import ThrottledError
+from streamlog.metadata.view import MetadataView
 from streamlog.ports import CLIENT_ID_HEADER, NODE_HEADER, CallInfo, Clock, Stream, StreamHandler, UnaryHandler
+from streamlog.services.quotas import mutations
 from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
 from streamlog.services.quotas.rate_bucket import RateBucket
 from streamlog.tls.identity import node_of
@@ -58,13 +67,22 @@ _READS: Final = (
     "/streamlog.v1.Records/Consume",
 )
 _THROTTLE_TIME: Final = varint(tag(pb.ProduceResponse.THROTTLE_TIME_MS_FIELD_NUMBER, VARINT))
-"""The same number in all eight responses."""
+"""The same number in all responses."""
 
 
 class QuotaGate:
-    def __init__(self, limits: QuotaLimits, clock: Clock, rules: Sequence[MappingRule]) -> None:
-        """`rules`: ssl.principal.mapping.rules."""
+    def __init__(
+        self,
+        limits: QuotaLimits,
+        clock: Clock,
+        rules: Sequence[MappingRule],
+        view: MetadataView,
+        default_partitions: Callable[[], int],
+    ) -> None:
+        """`rules`: ssl.principal.mapping.rules. `default_partitions`: num.partitions."""
         self.limits = limits
+        self._view = view
+        self._default_partitions = default_partitions
         self._clock = clock
         self._rules = rules
         self._held_bytes = 0
@@ -73,6 +91,8 @@ class QuotaGate:
         """`for_nodes`: nodes connect to this listener."""
         if method in _WRITES:
             return self._unary_write(handler, for_nodes=for_nodes)
+        if method in mutations.METHODS:
+            return self._mutation(method, handler, for_nodes=for_nodes)
         return self._unary_read(handler, for_nodes=for_nodes) if method in _READS else handler
 
     def stream(self, method: str, handler: StreamHandler, *, for_nodes: bool) -> StreamHandler:
@@ -96,7 +116,18 @@ class QuotaGate:
             caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
             if caller is None:
                 return await handler(request, info)
-            waited_s = await self.admit(caller, len(request), info)
+            waited_s = await self.admit(PRODUCER_BYTE_RATE, caller, len(request), len(request), info)
+            return await handler(request, info) + throttle_field(waited_s)
+
+        return handle
+
+    def _mutation(self, method: str, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
+        async def handle(request: bytes, info: CallInfo) -> bytes:
+            caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
+            if caller is None:
+                return await handler(request, info)
+            count = mutations.mutations_of(method, request, self._view.image, self._default_partitions())
+            waited_s = await self.admit(CONTROLLER_MUTATION_RATE, caller, count, len(request), info)
             return await handler(request, info) + throttle_field(waited_s)
 
         return handle
@@ -134,19 +165,21 @@ class QuotaGate:
 
     # -- turns
 
-    async def admit(self, caller: QuotaCaller, size: int, info: CallInfo) -> float:
-        """Wait until it is the turn of a request. Returns for how long, in seconds. RpcError where it is refused."""
-        bucket = self.limits.bucket(PRODUCER_BYTE_RATE, caller)
+    async def admit(self, key: str, caller: QuotaCaller, amount: int, size: int, info: CallInfo) -> float:
+        """Wait until it is the turn of a request of `size` bytes that uses `amount`. Returns for how long, in seconds.
+        RpcError where it is refused.
+        """
+        bucket = self.limits.bucket(key, caller) if amount else None
         if bucket is None:
             return 0.0
-        now = self.now()
-        begin, place = bucket.end, bucket.place_of(size)
-        self.check(PRODUCER_BYTE_RATE, bucket, place, info, size)
-        bucket.charge(size, now)
+        begin, place = bucket.end, bucket.place_of(amount)
+        turn = begin if key == CONTROLLER_MUTATION_RATE else place
+        self.check(key, bucket, turn, info, size)
+        bucket.charge(amount, self.now())
         admitted = False
         self._held_bytes += size
         try:
-            waited_s = await self.wait(PRODUCER_BYTE_RATE, caller, bucket, place)
+            waited_s = await self.wait(key, caller, bucket, turn)
             admitted = True
             return waited_s
         finally:
@@ -185,7 +218,7 @@ class QuotaGate:
         self.limits.totals[key].refused += 1
         bucket.throttled_count += 1
         error = ThrottledError(
-            f"the quota {key} of {bucket.limit:g} bytes a second is exceeded: retry in {left_s:.1f} s, or have an "
+            f"the quota {key}={bucket.limit:g} ({KEYS[key]}) is exceeded: retry in {left_s:.1f} s, or have an "
             "administrator raise it with streamlogctl quota set",
             field=key,
             limit=bucket.limit,
@@ -233,7 +266,7 @@ class _Pace:
         bucket = gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
         if bucket is None:
             return response
-        self._bucket, self._place = bucket, bucket.charge(len(response), gate._clock.monotonic())
+        self._bucket, self._place = bucket, bucket.charge(len(response), gate.now())
         waited_s, self._waited_s = self._waited_s, 0.0
         return response + throttle_field(waited_s)
 
@@ -267,7 +300,9 @@ class _WriteStream:
     async def recv(self) -> bytes | None:
         message = await self._recv()
         if self._limits.active and message is not None:
-            self._waited_s += await self._gate.admit(self._caller, len(message), self._info)
+            self._waited_s += await self._gate.admit(
+                PRODUCER_BYTE_RATE, self._caller, len(message), len(message), self._info
+            )
         return message
 
     def send(self, message: bytes) -> Coroutine[Any, Any, None]:

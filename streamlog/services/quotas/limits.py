@@ -10,10 +10,11 @@ one in which no caller waits before others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from streamlog.access.quotas import KEYS, QuotaHolder, limit_of
+from streamlog.access.quotas import CONSUMER_BYTE_RATE, KEYS, PRODUCER_BYTE_RATE, QuotaHolder, limit_of
 from streamlog.api.convert.quota_use import QuotaUse
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
@@ -24,6 +25,8 @@ BUCKETS_MAX: Final = 10_000
 CALLERS_MAX: Final = 20_000
 REPORTED_AFTER_S: Final = 1.5
 """Others that use a limit have reported it by then (`shares.EXCHANGE_S`)."""
+_BYTES: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+"""Used all the time, in small amounts. Mutations are rare and many at once: all windows are free, as of KIP-599."""
 
 
 class QuotaCaller(NamedTuple):
@@ -49,8 +52,8 @@ class QuotaLimits:
         """`window_num`, `window_s`: quota.window.num, quota.window.size.seconds."""
         self._view = view
         self._clock = clock
-        self._burst_s = window_s
-        self._charge_max_s = window_num * window_s
+        self._window_s = window_s
+        self._windows_s = window_num * window_s
         self._quotas = view.image.quotas  # that `_by_caller` is of
         self._by_caller: dict[tuple[str, QuotaCaller], RateBucket | None] = {}
         self._buckets: dict[tuple[str, QuotaHolder], RateBucket] = {}  # by the age of their last look-up
@@ -106,8 +109,8 @@ class QuotaLimits:
                 limit.rate,
                 limit.rate / self._node_count(),
                 self._clock.monotonic(),
-                burst_s=self._burst_s,
-                charge_max_s=self._charge_max_s,
+                burst_s=self._window_s if key in _BYTES else self._windows_s,
+                charge_max_s=self._windows_s if key in _BYTES else math.inf,
             )
             if len(self._buckets) >= BUCKETS_MAX:
                 self._drop_one()

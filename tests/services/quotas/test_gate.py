@@ -9,23 +9,37 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from streamlog.access.quotas import CONSUMER_BYTE_RATE, DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity
+from streamlog.access.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    DEFAULT,
+    PRODUCER_BYTE_RATE,
+    QuotaEntity,
+)
 from streamlog.api.errors import from_rpc
 from streamlog.api.fetched import decode
-from streamlog.api.pb import batches_pb2, records_pb2
+from streamlog.api.pb import admin_pb2, batches_pb2, records_pb2
 from streamlog.errors import ThrottledError
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.records import ClientQuotaRecord, MetadataRecord, MetadataVersionRecord
+from streamlog.metadata.records import (
+    ClientQuotaRecord,
+    MetadataRecord,
+    MetadataVersionRecord,
+    Partition,
+    PartitionRecord,
+    TopicRecord,
+)
 from streamlog.metadata.view import MetadataView
-from streamlog.model import RaftIndex
+from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicId
 from streamlog.node.metrics.quotas import quota_families
 from streamlog.ports import CLIENT_ID_HEADER, NODE_HEADER, CallInfo, RpcError
 from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.quotas import gate as gate_module
 from streamlog.services.quotas import limits as limits_module
 from streamlog.services.quotas.gate import QuotaGate
-from streamlog.services.quotas.limits import QuotaLimits
+from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
+from streamlog.services.quotas.mutations import mutations_of
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
 from streamlog.tls.identity import node_uri
@@ -43,7 +57,7 @@ class Setup:
         self.index = 0
         self.clock = SimClock(loop)
         self.limits = QuotaLimits(self.view, self.clock, window_num=11, window_s=1)
-        self.gate = QuotaGate(self.limits, self.clock, ())
+        self.gate = QuotaGate(self.limits, self.clock, (), self.view, lambda: 6)
         self.handled: list[tuple[float, int]] = []  # when, how many bytes
         self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
 
@@ -393,3 +407,92 @@ def test_those_behind_a_cancelled_request_move_forward_and_those_before_it_do_no
         assert ended == {"first": pytest.approx(4.0, abs=0.1), "last": pytest.approx(6.0, abs=0.1)}
 
     story(work)
+
+
+# -- partitions
+
+
+TOPIC = TopicId(bytes(16))
+
+
+class Mutations(Setup):
+    def __init__(self, loop: SimLoop, **how: Any) -> None:
+        super().__init__(loop, **how)
+        self.apply(
+            TopicRecord(topic_id=TOPIC, name="t"),
+            *(
+                PartitionRecord(
+                    topic_id=TOPIC, partition_id=PartitionId(number), partition=Partition(replicas=ONE, isr=ONE)
+                )
+                for number in range(4)
+            ),
+        )
+        self.limit(2.0, CONTROLLER_MUTATION_RATE)
+
+    async def call(self, method: str, request: Any, info: CallInfo | None = None) -> int:
+        response_type = getattr(admin_pb2, f"{method}Response")
+
+        async def handler(data: bytes, info: CallInfo) -> bytes:
+            return bytes(response_type().SerializeToString())
+
+        gated = self.gate.unary(f"/streamlog.v1.Admin/{method}", handler, for_nodes=True)
+        response = response_type.FromString(await gated(request.SerializeToString(), info or called()))
+        waited: int = response.throttle_time_ms
+        return waited
+
+
+ONE = (BrokerId(1),)
+CREATE = admin_pb2.CreateTopicsRequest
+NO_REPLICAS = admin_pb2.ReplicaAssignment()
+
+
+def new(name: str, partitions: int | None = None) -> admin_pb2.NewTopic:
+    return admin_pb2.NewTopic(name=name, partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "count"),
+    [
+        ("CreateTopics", CREATE(topics=[new("a", 5), new("b")]), 11),
+        ("CreateTopics", CREATE(topics=[new("a", 5)], validate_only=True), 0),
+        ("CreateTopics", CREATE(topics=[new("t", 5)]), 0),
+        ("CreateTopics", CREATE(topics=[admin_pb2.NewTopic(name="a", assignments=3 * [NO_REPLICAS])]), 3),
+        ("DeleteTopics", admin_pb2.DeleteTopicsRequest(topics=["t", "unknown"]), 4),
+        ("DeleteTopics", admin_pb2.DeleteTopicsRequest(topic_ids=[TOPIC, b"x"]), 4),
+        (
+            "CreatePartitions",
+            admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.TopicGrowth(topic="t", partition_count=10)]),
+            6,
+        ),
+        (
+            "CreatePartitions",
+            admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.TopicGrowth(topic="x", partition_count=10)]),
+            0,
+        ),
+    ],
+)  # fmt: skip
+def test_each_partition_counts(method: str, request_: Any, count: int) -> None:
+    async def main(loop: SimLoop) -> None:
+        setup = Mutations(loop)
+        path = f"/streamlog.v1.Admin/{method}"
+        assert mutations_of(path, request_.SerializeToString(), setup.view.image, 6) == count
+        assert mutations_of(path, b"\xff", setup.view.image, 6) == 0
+        assert await setup.call(method, request_) == 0
+        bucket = setup.limits.bucket(CONTROLLER_MUTATION_RATE, QuotaCaller("ANONYMOUS", "etl"))
+        assert bucket is not None
+        assert bucket.end == count
+
+    run(main, seed=0)
+
+
+def test_all_windows_are_free_at_once_and_then_requests_wait_or_are_refused() -> None:
+    async def main(loop: SimLoop) -> None:
+        setup = Mutations(loop)
+        assert await setup.call("CreateTopics", CREATE(topics=[new("a", 30)])) == 0, "22 are free, 8 are owed"
+        assert await setup.call("CreateTopics", CREATE(topics=[new("b", 50)])) == pytest.approx(4_000, abs=20)
+        with pytest.raises(RpcError, match="controller_mutation_rate=2") as refused:
+            await setup.call("CreateTopics", CREATE(topics=[new("c", 1)]))
+        assert isinstance(from_rpc(refused.value), ThrottledError)
+        assert await setup.call("CreateTopics", CREATE(topics=[new("c", 1)]), called(principal="Node:1")) == 0
+
+    run(main, seed=0)

@@ -57,7 +57,7 @@ class Nodes:
             MetadataVersionRecord(level=METADATA_VERSION_MAX), *(BrokerRecord(broker=broker(node)) for node in ids)
         )
         self.limits = {node: QuotaLimits(self.view, self.clock, window_num=11, window_s=1) for node in ids}
-        self.gates = {node: QuotaGate(self.limits[node], self.clock, ()) for node in ids}
+        self.gates = {node: QuotaGate(self.limits[node], self.clock, (), self.view, lambda: 1) for node in ids}
         self.shares = {
             node: QuotaShares(BrokerId(node), self.view, self.limits[node], self.peers(node), self.clock)
             for node in ids
@@ -78,7 +78,7 @@ class Nodes:
 
     async def write(self, node: int, until: float, pause_s: float = 0.0) -> None:
         while self.clock.monotonic() < until:
-            await self.gates[node].admit(CALLER, SIZE, INFO)
+            await self.gates[node].admit(PRODUCER_BYTE_RATE, CALLER, SIZE, SIZE, INFO)
             self.used.append((self.clock.monotonic(), node))
             await asyncio.sleep(pause_s)
 
