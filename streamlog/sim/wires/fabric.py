@@ -20,7 +20,7 @@ import contextvars
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from streamlog.sim.loop import SimLoop
 from streamlog.sim.process import Process
@@ -175,6 +175,13 @@ class SimListener(Protocol):
     def accept(self, client: Endpoint, client_host: str) -> SimConnection: ...
 
 
+class Certificate(NamedTuple):
+    """What a server knows of a client's verified certificate."""
+
+    subject: str
+    names: tuple[str, ...] = ()
+
+
 class Fabric:
     """One for each simulation. The nemesis uses block, heal, reset, slow, dark."""
 
@@ -189,6 +196,7 @@ class Fabric:
         self.listeners: dict[str, SimListener] = {}  # by address
         self.connections: list[SimConnection] = []  # open ones, oldest first
         self._left: list[SimConnection] = []  # closed by the client while the link to the server is blocked
+        self.certificates: dict[str, Certificate] = {}  # by host: its connections are as over TLS
         self.blocked: dict[Link, float] = {}  # link -> since when
         self.dark: dict[str, bool] = {}  # hosts without power; a dict as an ordered set
         self._context = contextvars.copy_context()

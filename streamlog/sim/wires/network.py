@@ -61,7 +61,16 @@ class ServerSide:
         fabric = self._server.fabric
         deadline = None if timeout_s is None else fabric.loop.now + timeout_s
         listener = self._server.listener
-        info = CallInfo(method=method, listener=listener, peer=peer, metadata=metadata, deadline=deadline)
+        certificate = fabric.certificates.get(host_of(peer))
+        info = CallInfo(
+            method=method,
+            listener=listener,
+            peer=peer,
+            metadata=metadata,
+            deadline=deadline,
+            identity=None if certificate is None else certificate.subject,
+            names=() if certificate is None else certificate.names,
+        )
         self.calls[number] = end
         end.task = fabric.loop.create_task(self._server.handle(end, info), context=self.process.context())
         end.task.add_done_callback(lambda _: self.calls.pop(number, None), context=fabric.context())
