@@ -31,6 +31,9 @@ _COMMANDS: Final = {
     "broker-logger": _Command("streamlog.cli.broker_logger", "Show and change what a node logs, while it runs."),
     "cluster": _Command("streamlog.cli.cluster.commands", "Nodes, quorum, disks; drain and unregister nodes."),
     "profile": _Command("streamlog.cli.cluster.profile", "Named clusters, to connect to by name."),
+    "doctor": _Command(
+        "streamlog.cli.cluster.doctor.command", "Check this machine, the cluster, and the way between them."
+    ),
     "debug": _Command("streamlog.cli.cluster.debug", "Collect what is needed to find the cause of a problem."),
     "perf": _Command("streamlog.cli.perf.commands", "Measure how fast the cluster writes and reads."),
     "verifiable": _Command("streamlog.cli.perf.verifiable", "Clients that print each event as JSON, for tests."),

@@ -26,10 +26,15 @@ class DescribedCertificate(Struct, frozen=True, kw_only=True):
 def described(path: Path) -> list[DescribedCertificate]:
     """InvalidRequestError if there is none; OSError."""
     data, _ = read_regular(path, FILE_BYTES_MAX)
+    return described_pem(data, str(path))
+
+
+def described_pem(data: bytes, where: str) -> list[DescribedCertificate]:
+    """`where`: for the message of InvalidRequestError, if there is none."""
     try:
         found = x509.load_pem_x509_certificates(data)
     except ValueError as error:
-        raise InvalidRequestError(f"{path}: no certificate in PEM ({error})", field="file") from None
+        raise InvalidRequestError(f"{where}: no certificate in PEM ({error})", field="file") from None
     return [
         DescribedCertificate(
             subject=one.subject.rfc4514_string(),

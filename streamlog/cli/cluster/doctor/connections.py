@@ -1,0 +1,111 @@
+"""How a cluster's nodes are reached from here: each advertised address, and the certificates on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from streamlog.cli.common.session import open_admin
+from streamlog.cli.common.target import UNREACHABLE_MS, Target
+from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState
+from streamlog.errors import StreamlogError
+from streamlog.monitor import HealthFinding, Severity
+from streamlog.tls.described import described, described_pem
+
+EXPIRY_WARNING: Final = datetime.timedelta(days=30)
+_CLIENT_FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
+
+
+async def connection_findings(target: Target, cluster: ClusterDescription | None) -> list[HealthFinding]:
+    """Of the nodes that the controller holds for active: the others are findings of the cluster's health already."""
+    found = list(file_findings(target.from_file))
+    active = [] if cluster is None else [node for node in cluster.nodes if node.state is NodeState.ACTIVE]
+    for some in await asyncio.gather(*(_node_findings(target, node) for node in active)):
+        found += some
+    return found
+
+
+async def _node_findings(target: Target, node: NodeDescription) -> list[HealthFinding]:
+    alone = replace(target, servers=(node.address,))
+    try:
+        async with open_admin(alone) as admin:
+            answered = (await admin.describe_node()).node_id
+    except StreamlogError as error:
+        return [
+            HealthFinding(
+                severity=Severity.CRITICAL,
+                subject=f"node {node.node_id}",
+                problem=f"Node {node.node_id} does not answer at {node.address}, the address that it gives to clients.",
+                cause=f"From this machine: {error.message}.",
+                remedy="Start the node if it is down; else set its advertised.listeners to an address that clients "
+                "reach, or open its port in the firewall.",
+            )
+        ]
+    if answered != node.node_id:
+        return [
+            HealthFinding(
+                severity=Severity.CRITICAL,
+                subject=f"node {node.node_id}",
+                problem=f"At {node.address}, the address of node {node.node_id}, node {answered} answers.",
+                cause="Two nodes advertise one address, or a proxy or name leads to another node.",
+                remedy="Give each node an address of its own in advertised.listeners.",
+            )
+        ]
+    if target.from_file.get("security.protocol", "").upper() in ("SSL", "SASL_SSL"):
+        return list(certificate_findings(f"node {node.node_id}", await _certificate_of(node), _now()))
+    return []
+
+
+async def _certificate_of(node: NodeDescription) -> datetime.datetime | None:
+    """When the certificate that it shows expires; None: it showed none that can be read."""
+    try:
+        pem = await asyncio.to_thread(ssl.get_server_certificate, (node.host, node.port), timeout=UNREACHABLE_MS / 1000)
+        return described_pem(pem.encode(), node.address)[0].expires
+    except (OSError, StreamlogError):
+        return None
+
+
+def file_findings(settings: Mapping[str, str]) -> Iterator[HealthFinding]:
+    """Of the certificates that the client's settings name."""
+    for name in _CLIENT_FILES:
+        path = settings.get(name)
+        if not path:
+            continue
+        try:
+            certificates = described(Path(path))
+        except (StreamlogError, OSError) as error:
+            yield HealthFinding(
+                severity=Severity.CRITICAL,
+                subject=path,
+                problem=f"{name}: {path} cannot be read as certificates.",
+                cause=f"{error}.",
+                remedy="Give a PEM file with certificates: streamlogctl security describe shows what is in one.",
+            )
+            continue
+        expires = min((one.expires for one in certificates), default=None)
+        yield from certificate_findings(f"{name} ({path})", expires, _now())
+
+
+def certificate_findings(
+    subject: str, expires: datetime.datetime | None, now: datetime.datetime
+) -> Iterator[HealthFinding]:
+    if expires is None or expires - now > EXPIRY_WARNING:
+        return
+    expired = expires <= now
+    yield HealthFinding(
+        severity=Severity.CRITICAL if expired else Severity.WARNING,
+        subject=subject,
+        problem=f"The certificate of {subject} {'expired' if expired else 'expires'} on {expires:%Y-%m-%d %H:%M} UTC.",
+        cause="Certificates are valid for a limited time; without a valid one no new connection is made.",
+        remedy="Renew it: streamlogctl security node or streamlogctl security client, with --renew.",
+    )
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
