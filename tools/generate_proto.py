@@ -5,7 +5,8 @@
 Each proto file goes to one package (TARGETS): generated code stands beside its only user, and protobuf ends at that
 package's convert module. The descriptor keeps the full path under proto/ as its name, so that two files called alike
 do not meet in protobuf's registry. Where one file imports another, the generated import is turned from the path under
-proto/ to the package that the other one goes to.
+proto/ to the package that the other one goes to. The comments of the public files go to a file of their own
+(`proto_comments`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from grpc_tools import protoc
+from proto_comments import TARGET, text
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -69,6 +71,11 @@ def out_of_date(*, write: bool) -> list[str]:
                     stale.append(str(path.relative_to(ROOT)))
                     if write:
                         path.write_text(content)
+    content = text()
+    if not TARGET.exists() or TARGET.read_text() != content:
+        stale.append(str(TARGET.relative_to(ROOT)))
+        if write:
+            TARGET.write_text(content)
     return stale
 
 

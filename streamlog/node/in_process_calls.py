@@ -56,6 +56,7 @@ class InProcessCalls:
     def open_stream(self, request: bytes, info: CallInfo) -> InProcessStream:
         """A call with one request; `InProcessStream.close` ends it."""
         stream = InProcessStream()
+        info = replace(info, listener=self._listener)
         stream.task = asyncio.create_task(self._serve(stream, request, info))  # sim: cancelled by the stream or `close`
         return stream
 

@@ -7,6 +7,7 @@
     origins         which web pages and host names are answered
     body            reads a request's body, bounded in size and time
     json_messages   JSON <-> messages, bounded
+    openapi, docs_page    the methods and messages as a document, and as a page
     api_errors      errors as Connect's JSON, with an HTTP status
 
 All of it runs in the HTTP listener's thread. The node's loop gets a request as bytes and returns the response as bytes

@@ -4,6 +4,7 @@
     POST /streamlog.v1.Records/Subscribe    a method with many responses: the first one; with Accept: text/event-stream
     GET  ...Subscribe?message={...}         server-sent events (`streams`)
     OPTIONS                                 called by browsers before requests of other origins
+    GET /openapi.json, /docs                all methods and messages, for programs and for people
 
 Checked in this order, and nothing of a later step is done before: host and origin, the method, a place among the calls
 in progress, credentials, the content's type, the body's size, the body. Then the node's loop gets the call.
@@ -29,8 +30,10 @@ from streamlog.config.settings import http_settings, node_settings
 from streamlog.config.settings.security_settings import AUTHORIZER_CLASS_NAME
 from streamlog.daemon.http.api.api_errors import ApiError, Headers
 from streamlog.daemon.http.api.body import Disconnected, Receive, RequestBody, check_encoding
+from streamlog.daemon.http.api.docs_page import POLICY, docs_page
 from streamlog.daemon.http.api.json_messages import JsonMessages
 from streamlog.daemon.http.api.methods import ONLY_GRPC, SERVED_METHODS, ServedMethod
+from streamlog.daemon.http.api.openapi import openapi_text
 from streamlog.daemon.http.api.origins import Origins
 from streamlog.daemon.http.api.resume import END
 from streamlog.daemon.http.api.streams import EventResponse, StreamCalls, fetch_request, opened_events
@@ -59,6 +62,8 @@ RESPONSE_BYTES_MAX: Final = 8 << 20
 
 JSON: Final = b"application/json"
 PROTO: Final = b"application/proto"
+DOCS: Final = "/docs"
+OPENAPI: Final = "/openapi.json"
 EVENTS: Final = b"text/event-stream"
 PASSED_ON: Final = (b"authorization", b"client-id", b"traceparent", b"tracestate")
 """Headers that become metadata of the call."""
@@ -104,7 +109,7 @@ class ApiFront:
 
     def serves(self, path: str) -> bool:
         """Whether this path is the API's, and not another page of the listener."""
-        return "." in path
+        return "." in path or path == DOCS
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])  # of duplicates the last
@@ -140,6 +145,9 @@ class ApiFront:
         self, scope: Scope, headers: Mapping[bytes, bytes], browser: Headers, body: RequestBody, send: Send
     ) -> None:
         """ApiError, Disconnected."""
+        if scope["path"] in (DOCS, OPENAPI):
+            await self._serve_docs(scope, browser, send)
+            return
         method = _method(scope["path"])
         _check_http_method(method, scope["method"])
         if method.is_stream and (scope["method"] == "GET" or EVENTS in headers.get(b"accept", b"").lower()):
@@ -155,6 +163,22 @@ class ApiFront:
             response = await _until_disconnect(self._call(method, request, info, timeout_s), body)
             text = response if codec == PROTO else await self._json.formatted(method.response_type, response)
         await _send(send, 200, (*browser, (b"content-type", codec)), text)
+
+    async def _serve_docs(self, scope: Scope, browser: Headers, send: Send) -> None:
+        """ApiError. Made when it is first requested."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise ApiError.of(
+                InvalidRequestError(f"{scope['method']} is not allowed here: use GET", field="method"),
+                405,
+                [(b"allow", b"GET, HEAD, OPTIONS")],
+            )
+        headers: Headers = ((b"content-type", JSON),)
+        if scope["path"] == DOCS:
+            page = await asyncio.to_thread(docs_page)
+            headers = ((b"content-type", b"text/html; charset=utf-8"), (b"content-security-policy", POLICY))
+        else:
+            page = await asyncio.to_thread(openapi_text)
+        await _send(send, 200, (*browser, *headers), page, is_head=scope["method"] == "HEAD")
 
     async def _serve_events(
         self,
@@ -306,7 +330,7 @@ def _method(path: str) -> ServedMethod:
             status=Status.UNIMPLEMENTED,
         )
     raise ApiError.of(
-        UnsupportedVersionError(f"there is no method {name}", field="method"),
+        UnsupportedVersionError(f"there is no method {name}; {OPENAPI} lists them", field="method"),
         404,
         status=Status.UNIMPLEMENTED,
     )
