@@ -151,8 +151,10 @@ def make_plan(seed: int) -> Plan:
         bears_a_loss=all(topic.min_insync_replicas > 1 for topic in plan.topics),
     )
     plan = replace(plan, faults=tuple(faults), votes=len(plan.nodes) > 3 and rng.random() < VOTES)
-    # Damage to deleted records that share a segment with others: no replica may give them away, so it stays.
-    deletes = not is_damaged(faults) and random.Random(f"cluster/{seed}/deletes").random() < DELETES
+    # Damage to deleted records that share a segment with others stays: no replica may give them away. And an empty
+    # disk keeps no log start.
+    keeps = not is_damaged(faults) and not plan.loses_disk
+    deletes = keeps and random.Random(f"cluster/{seed}/deletes").random() < DELETES
     plan = replace(plan, deletes=deletes)
     return replace(plan, topics=tuple(map(_with_closed_segments, plan.topics))) if is_damaged(faults) else plan
 

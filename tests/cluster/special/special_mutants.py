@@ -196,6 +196,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1
     ),
     "a_deletion_takes_one_record_more": Mutant(
-        plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=1
+        plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=2
     ),
 }
