@@ -159,7 +159,7 @@ def test_settings_of_a_profile(served: ServedCluster, file: Path, tmp_path: Path
     other.write_text("client.id=x\n")
     create("secure", served.address, "--command-config", str(of_profile))
     done("profile", "use", "secure")
-    needs = "security.protocol=SSL: needs ssl.keystore.location"
+    needs = "security.protocol=SSL: needs ssl.truststore.location"
     assert needs in run("topic", "list").stderr
     assert needs in run("topic", "list", "--bootstrap-server", served.address, "--profile", "secure").stderr
     done("topic", "list", "--command-config", str(other))
