@@ -1,4 +1,4 @@
-"""Benchmark part "security": what mutual TLS and access control cost.
+"""Benchmark part "security": what mutual TLS and access control cost; whether quotas hold (`quotas`).
 
 Two clusters of one node on loopback, one with PLAINTEXT and one as `local start --secure` makes it (mutual TLS, an
 authorizer, an audit log), and one client, whose certificate is that of a user with ROWS entries in the access control
@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from bench import quotas
 from bench.cluster import Cluster, cpu_s
 from bench.figures import Figure
 from bench.scratch import scratch
@@ -87,7 +88,8 @@ async def _measure(base: Path) -> list[Figure]:
         for name in ORDER:
             for kind, work in _WORKS.items():
                 await sides[name].measured(kind, work)
-        return _figures(sides)
+        figures = _figures(sides)
+    return figures + await quotas.measure(base)
 
 
 async def _user(cluster: Cluster) -> dict[str, object]:
