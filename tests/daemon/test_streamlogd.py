@@ -83,8 +83,8 @@ class TestRefusals:
     def test_protection_that_is_not_there_is_not_passed_over(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert main([write_properties(tmp_path, "node.id=1", "ssl.client.auth=none")]) == USAGE_ERROR
-        assert "ssl.client.auth: a certificate is always required" in capsys.readouterr().err
+        assert main([write_properties(tmp_path, "node.id=1", "ssl.client.auth=requested")]) == USAGE_ERROR
+        assert "ssl.client.auth=requested is not possible" in capsys.readouterr().err
 
     def test_access_control_needs_tls(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = write_properties(tmp_path, "node.id=1", "authorizer.class.name=StandardAuthorizer")
