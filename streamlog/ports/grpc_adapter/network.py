@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+import grpc.aio
+
 from streamlog.ports.forks import note_use
 from streamlog.ports.grpc_adapter.channel import CallLogin, GrpcChannel, Pairs
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
@@ -41,6 +43,10 @@ class GrpcNetwork:
         login: CallLogin | None = None,
     ) -> None:
         note_use()
+        # gRPC's thread would start with the first channel. While the interpreter exits, when clients send what is left,
+        # Python 3.12 starts no thread, and gRPC does not check for that: the process crashed.
+        grpc.aio.init_grpc_aio()
+        self._started = True
         silence_late_events()
         self._on_crash = on_crash
         self._on_connections = on_connections
@@ -100,6 +106,9 @@ class GrpcNetwork:
             await channel.close()
         for server in self._servers:
             await server.close()
+        if self._started:
+            self._started = False
+            grpc.aio.shutdown_grpc_aio()
 
     def _watch_files(self) -> None:
         if not self._watching:
