@@ -1,8 +1,8 @@
 """Benchmark part "monitoring": what it costs a loaded cluster to be looked at.
 
 Three nodes on loopback with the default settings, and a producer without pause. In every other round their /metrics is
-scraped each 5 s, as Prometheus does, and the web console samples them; in the others the console is stopped (SIGSTOP),
-and nothing is scraped. Rounds alternate (A B B A), so that what else the machine does falls on both. Ratios are of
+scraped each 5 s by a process of its own, as Prometheus does, and the web console samples them; in the others both are
+stopped (SIGSTOP). Rounds alternate (A B B A), so that what else the machine does falls on both. Ratios are of
 whole rounds: records acknowledged a second, and records a CPU second of all nodes; the median of the pairs. The CPU of
 the console is not the nodes': on a machine with free cores it costs them nothing.
 
@@ -29,8 +29,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -95,8 +95,8 @@ async def _measure(base: Path) -> list[Figure]:
         await cluster.admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=NODES, configs=BOUNDED)
         await cluster.until_in_sync(TOPIC)
         costs_ms = await _costs_ms(cluster)
-        with _console(base / "console", cluster.addresses) as console:
-            pairs, alone = await _pairs(cluster, console)
+        with _console(base / "console", cluster.addresses) as console, _scraper(cluster) as scraper:
+            pairs, alone = await _pairs(cluster, Watchers(console=console, scraper=scraper))
     return [
         *_ratios(pairs),
         *_noise(alone),
@@ -203,29 +203,25 @@ async def _cost_ms(cluster: Cluster, work: Callable[[], Awaitable[None]], idle: 
 # Load.
 
 
-async def _pairs(
-    cluster: Cluster, console: subprocess.Popen[bytes]
-) -> tuple[list[tuple[Round, Round]], list[tuple[Round, Round]]]:
+async def _pairs(cluster: Cluster, watchers: Watchers) -> tuple[list[tuple[Round, Round]], list[tuple[Round, Round]]]:
     """(watched, alone), and (alone, alone)."""
     async with AsyncProducer(bootstrap_servers=cluster.addresses, linger_ms=5, batch_size=256 << 10) as producer:
         await _produce(producer, ROUND_S / 2)  # warm
         pairs, both_alone = [], []
         for number in range(PAIRS):
             orders = (True, False) if number % 2 == 0 else (False, True)
-            rounds = {watched: await _round(cluster, producer, console, watched=watched) for watched in orders}
+            rounds = {watched: await _round(cluster, producer, watchers, watched=watched) for watched in orders}
             pairs.append((rounds[True], rounds[False]))
-            both_alone.append((rounds[False], await _round(cluster, producer, console, watched=False)))
+            both_alone.append((rounds[False], await _round(cluster, producer, watchers, watched=False)))
         return pairs, both_alone
 
 
-async def _round(
-    cluster: Cluster, producer: AsyncProducer, console: subprocess.Popen[bytes], *, watched: bool
-) -> Round:
-    async with _watched(cluster, console) if watched else contextlib.nullcontext():
-        nodes, own, begin = cluster.cpu_s(), cpu_s(console.pid), time.monotonic()
+async def _round(cluster: Cluster, producer: AsyncProducer, watchers: Watchers, *, watched: bool) -> Round:
+    with watchers.awake() if watched else contextlib.nullcontext():
+        nodes, own, begin = cluster.cpu_s(), cpu_s(watchers.console.pid), time.monotonic()
         records = await _produce(producer, ROUND_S)
         took_s = time.monotonic() - begin
-        return Round(records, took_s, cluster.cpu_s() - nodes, cpu_s(console.pid) - own)
+        return Round(records, took_s, cluster.cpu_s() - nodes, cpu_s(watchers.console.pid) - own)
 
 
 async def _produce(producer: AsyncProducer, duration_s: float) -> int:
@@ -240,23 +236,45 @@ async def _produce(producer: AsyncProducer, duration_s: float) -> int:
 # Those that look.
 
 
-@asynccontextmanager
-async def _watched(cluster: Cluster, console: subprocess.Popen[bytes]) -> AsyncIterator[None]:
-    console.send_signal(signal.SIGCONT)
-    scraping = asyncio.create_task(_scrape_forever(cluster))
+class Watchers(Struct, frozen=True, kw_only=True):
+    """Stopped by SIGSTOP but in the rounds that are looked at."""
+
+    console: subprocess.Popen[bytes]
+    scraper: subprocess.Popen[bytes]
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        processes = (self.console, self.scraper)
+        for one in processes:
+            one.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            for one in processes:
+                one.send_signal(signal.SIGSTOP)
+
+
+@contextmanager
+def _scraper(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+    """This module as a program of its own."""
+    urls = [node.http for node in cluster.local.nodes]
+    process = subprocess.Popen([sys.executable, "-m", __name__, *urls], stdout=subprocess.PIPE)
     try:
-        yield
+        assert process.stdout is not None
+        process.stdout.readline()  # it is ready
+        process.send_signal(signal.SIGSTOP)
+        yield process
     finally:
-        scraping.cancel()
-        await asyncio.wait([scraping])
-        console.send_signal(signal.SIGSTOP)
+        process.kill()
+        process.wait()
 
 
-async def _scrape_forever(cluster: Cluster) -> None:
+def _scrape_forever(urls: Sequence[str]) -> None:
+    print("scrapes", *urls, flush=True)
     while True:
-        for node in cluster.local.nodes:
-            await asyncio.to_thread(_scrape, node.http)
-        await asyncio.sleep(SCRAPE_S)
+        for url in urls:
+            _scrape(url)
+        time.sleep(SCRAPE_S)
 
 
 def _scrape(url: str) -> None:
@@ -296,3 +314,7 @@ async def _memory(base: Path, settings: dict[str, str]) -> float:
                     await asyncio.to_thread(_scrape, node.http)
             await asyncio.sleep(REUSED_S)
         return statistics.median(resident_bytes(pid) for pid in cluster.pids().values())
+
+
+if __name__ == "__main__":
+    _scrape_forever(sys.argv[1:])
