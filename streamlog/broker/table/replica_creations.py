@@ -33,6 +33,7 @@ class ReplicaCreations:
         self._probe = probe
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._warned_s: float | None = None
+        self.lacks_descriptors = False  # creations wait for them
 
     @asynccontextmanager
     async def slot(self, wanted: Callable[[], bool]) -> AsyncIterator[bool]:
@@ -43,10 +44,12 @@ class ReplicaCreations:
     async def _until_room(self, wanted: Callable[[], bool]) -> bool:
         while wanted():
             free = self._fs.free_descriptors()
-            if free >= FILES_FREE:
+            self.lacks_descriptors = free < FILES_FREE
+            if not self.lacks_descriptors:
                 return True
             self._warn(free)
             await asyncio.sleep(WAIT_S)
+        self.lacks_descriptors = False  # if others wait, they find it again
         return False
 
     def _warn(self, free: int) -> None:

@@ -96,12 +96,13 @@ class Replicas:
             hand_over=self._hand_over,
             spawn=self._spawn,
         )
+        self._creations = ReplicaCreations(ports.fs, ports.clock, ports.probe)
         self._context = ReplicaContext(
             repairs=self.repairs,
             me=me,
             ports=ports,
             directories=directories,
-            creations=ReplicaCreations(ports.fs, ports.clock, ports.probe),
+            creations=self._creations,
             links=links,
             isr_proposer=isr_proposer,
             settings_of=self._settings.of,
@@ -197,6 +198,11 @@ class Replicas:
         await self._directories.close(broker_epoch)
 
     # -- for services and the node
+
+    @property
+    def lacks_descriptors(self) -> bool:
+        """New replicas wait: the process may open too few files."""
+        return self._creations.lacks_descriptors
 
     @property
     def node_id(self) -> BrokerId:

@@ -18,7 +18,7 @@ PARTITIONS_AT_ONCE: Final = 128
 
 async def partition_families(replicas: Replicas, links: FollowerLinks, *, per_partition: bool) -> list[Family]:
     """`per_partition`: False leaves out the series of single partitions, and keeps the totals."""
-    table = _Table()
+    table = _Table(lacks_descriptors=replicas.lacks_descriptors)
     async for replica in _in_turns(replicas):
         table.add(replica)
     refused = counter(
@@ -39,7 +39,8 @@ async def _in_turns(replicas: Replicas) -> AsyncIterator[Replica]:
 class _Table:
     """The samples of one scrape."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lacks_descriptors: bool) -> None:
+        self._lacks_descriptors = lacks_descriptors
         self.replicas = self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
         self.offline = self.not_created = 0
         self._log_start: list[Sample] = []
@@ -104,9 +105,9 @@ class _Table:
                 single(self.offline),
             ),
             gauge(
-                "streamlog_replicas_not_created",
-                "Replicas of this node that have no log yet, for example since the process may open no more files.",
-                single(self.not_created),
+                "streamlog_replicas_waiting_for_descriptors",
+                "New replicas of this node that have no log, since the process may open no more files.",
+                single(self.not_created if self._lacks_descriptors else 0),
             ),
         ]
 

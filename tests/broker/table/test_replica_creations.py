@@ -33,12 +33,14 @@ def test_new_replicas_wait_for_descriptors(rig: Rig) -> None:
     with pytest.raises(LeaderNotAvailableError):
         rig.leader("t1", 1)
     assert rig.probed(EVENT) == [{"free": FILES_FREE - 1, "needed": FILES_FREE}]
+    assert rig.replicas.lacks_descriptors
     rig.append(b"fine", name="old")
     rig.machine.disk.faults.free_descriptors = FILES_FREE
     rig.rest(5)
     assert len(rig.names()) == 21
     rig.append(b"now", name="t1")
     assert len(rig.probed(EVENT)) == 1
+    assert not rig.replicas.lacks_descriptors
 
 
 def test_a_topic_deleted_while_it_waits_is_not_created(rig: Rig) -> None:
