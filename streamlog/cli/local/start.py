@@ -29,7 +29,7 @@ STALLED_S: Final = 120.0
 NOTICE_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.03
 _NUMBERS: Final = re.compile(r"[0-9.,:]+")  # numbers that differ in equal messages
-_ASK_NUMBERSOUT_MS: Final = 500
+_ASK_TIMEOUT_MS: Final = 500
 
 
 class StartWatch:
@@ -109,7 +109,7 @@ def _check_alive(nodes: Sequence[LocalNode]) -> None:
 
 def _admin_of(node: LocalNode, settings: Mapping[str, str]) -> AsyncAdmin:
     address = node.admin_address(secure=bool(settings))
-    times = {"default.api.timeout.ms": _ASK_NUMBERSOUT_MS, "request.timeout.ms": _ASK_NUMBERSOUT_MS}
+    times = {"default.api.timeout.ms": _ASK_TIMEOUT_MS, "request.timeout.ms": _ASK_TIMEOUT_MS}
     return AsyncAdmin({**settings, "bootstrap.servers": address, **times}, unreachable_s=0.0)
 
 
