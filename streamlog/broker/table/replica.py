@@ -271,7 +271,7 @@ class Replica:
         if self.offline is not None:
             return None
         if self._ending is not None and self._ending.busy:
-            return self._ending.wait_until_idle
+            return self._wait_for_ending
         if log is not None and (assigned is None or self.topic_id not in (None, assigned.topic_id)):
             return self._remove
         if assigned is None or self.leader is not None or self.follower is not None:
@@ -284,6 +284,13 @@ class Replica:
         if log.damage is not None:
             return log.discard_damage if leader not in (self._context.me, NO_BROKER) else None
         return self._restore_producers if log.derived.producers_stale else None
+
+    async def _wait_for_ending(self) -> None:
+        """What it has appended or truncated after its role ended counts: the high watermark is that of the log."""
+        ending = self._ending
+        assert ending is not None
+        await ending.wait_until_idle()
+        self._last_high_watermark = ending.high_watermark
 
     async def _remove(self) -> None:
         self.closing = True

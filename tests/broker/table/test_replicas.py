@@ -227,6 +227,33 @@ def test_a_cut_under_way_ends_before_the_next_role_begins(rig: Rig) -> None:
     assert rig.leader().log_end_offset == 1
 
 
+def test_the_next_role_knows_the_high_watermark_of_what_ended_after_its_role(rig: Rig) -> None:
+    """A follower that began again was given what is before its log start, and its role ended meanwhile (cluster seed
+    121 with deletions): the next one took the high watermark of before, which had risen since.
+    """
+    rig.create(replicas=(OTHER, ME), leader=OTHER)
+    rig.rest()
+    follower = rig.follower
+    rig.do(lambda: follower.on_batches(batch([b"a"], epoch=0), Offset(1), Offset(0)))
+    rig.rest(6)  # a checkpoint: beginning again has to change it first, which takes time
+    leader_change = encode_batch([PartitionChangeRecord(topic_id=topic_id(1), partition_id=P0, leader=ME)])
+
+    async def beginning_again() -> bool:
+        await follower.on_out_of_range(Offset(3), Offset(5))
+        data = batch([b"c", b"d", b"e"], base_offset=2, epoch=0)
+        straddling = asyncio.get_running_loop().create_task(follower.on_straddling(data, Offset(5), Offset(3)))
+        await asyncio.sleep(0)
+        busy = follower.busy
+        rig.view.machine.apply(RaftIndex(rig.index + 1), leader_change)
+        await straddling
+        return busy
+
+    assert rig.machine.run(beginning_again())
+    rig.rest()
+    leader = rig.leader()
+    assert (leader.log_start_offset, leader.high_watermark, leader.log_end_offset) == (3, 5, 5)
+
+
 def test_a_snapshot_of_the_metadata_is_carried_out_whole(rig: Rig) -> None:
     rig.create()
     rig.create("u", 2)
