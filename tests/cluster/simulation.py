@@ -278,7 +278,7 @@ class Simulation:
             log.partition: high_watermark
             for node in self.living()
             for log, high_watermark in self.watch.replicas(_process_of(node))
-            if log.log_start_offset < high_watermark  # else all of it is deleted
+            if crew.deleter is None or log.log_start_offset < high_watermark  # else all of it was to be deleted
         }
         for target in crew.targets:
             if target.keyed:  # what was there last may have been compacted away

@@ -92,7 +92,10 @@ class TestLevels:
         levels = {**features.LEVEL_OF_RECORD, ProducerIdsRecord: MetadataVersion(METADATA_VERSION_MAX + 1)}
         monkeypatch.setattr(features, "LEVEL_OF_RECORD", levels)
         command = AllocateProducerIds(broker_id=BrokerId(1), broker_epoch=rig.epoch(1))
-        with pytest.raises(InvariantError, match=r"ProducerIdsRecord needs metadata\.version 5, the log is at 4"):
+        needs, has = METADATA_VERSION_MAX + 1, METADATA_VERSION_MAX
+        with pytest.raises(
+            InvariantError, match=rf"ProducerIdsRecord needs metadata\.version {needs}, the log is at {has}"
+        ):
             controller.decide(command, rig.image, rig.context)
 
     def test_a_level_that_rises_in_the_same_command_counts(self) -> None:

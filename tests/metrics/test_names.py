@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -38,10 +39,18 @@ def families() -> dict[str, Family]:
     run_story(story, voters=1)
     fs = PosixFileSystem()
     try:
-        found += process_families(GrpcNetwork(on_crash=_fail), fs)
+        found += asyncio.run(of_process(fs))
     finally:
         fs.close()
     return {family.name: family for family in [*found, *LoopDelay().families(), *certificate_families(())]}
+
+
+async def of_process(fs: PosixFileSystem) -> list[Family]:
+    network = GrpcNetwork(on_crash=_fail)
+    try:
+        return process_families(network, fs)
+    finally:
+        await network.close()
 
 
 def _fail(error: Exception) -> None:

@@ -18,8 +18,7 @@ def quota_families(limits: QuotaLimits | None) -> list[Family]:
     waited = [(key, holder, bucket) for (key, holder), bucket in limits.buckets.items() if bucket.throttled_count]
     waited.sort(key=lambda one: one[2].throttled_s, reverse=True)
     totals = limits.totals.items()
-    labels = ("type", "user", "client_id")
-    by_holder = [((key, holder.user or "", holder.client_id or ""), bucket) for key, holder, bucket in waited]
+    by_holder = [((key, _name_of(holder.user, holder.client_id)), bucket) for key, holder, bucket in waited]
     return [
         counter(
             "streamlog_quota_throttled_total",
@@ -41,6 +40,12 @@ def quota_families(limits: QuotaLimits | None) -> list[Family]:
             "streamlog_quota_holder_throttle_seconds_total",
             "The same by who shares a limit: the hundred that were held up longest since they were first seen.",
             [(names, bucket.throttled_s) for names, bucket in by_holder[:HOLDERS_MAX]],
-            labels,
+            ("type", "holder"),
         ),
     ]
+
+
+def _name_of(user: str | None, client_id: str | None) -> str:
+    """`user=alice,client-id=etl`, or one of the two."""
+    parts = (("user", user), ("client-id", client_id))
+    return ",".join(f"{kind}={name}" for kind, name in parts if name is not None)

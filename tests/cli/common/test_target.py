@@ -49,7 +49,7 @@ def test_settings_of_a_file(served: ServedCluster, tmp_path: Path) -> None:
     file.write_text("security.protocol=SSL\n")
     done = served.run("topic", "list", "--command-config", str(file))
     assert done.exit_code == 1
-    assert "security.protocol=SSL: needs ssl.keystore.location" in done.stderr
+    assert "security.protocol=SSL: needs ssl.truststore.location" in done.stderr
 
 
 def test_no_answer_in_time(served: ServedCluster) -> None:

@@ -119,7 +119,11 @@ def test_after_the_session_the_id_is_free() -> None:
         ({"incarnation_id": b"short"}, InvalidRequestError, "incarnation_id"),
         ({"directory_ids": (b"short",)}, InvalidRequestError, "directory_ids"),
         ({"directory_ids": (bytes(16),) * 1_001}, InvalidRequestError, "directory_ids"),
-        ({"metadata_version_min": 5, "metadata_version_max": 6}, UnsupportedVersionError, "metadata.version"),
+        (
+            {"metadata_version_min": METADATA_VERSION_MAX + 1, "metadata_version_max": METADATA_VERSION_MAX + 2},
+            UnsupportedVersionError,
+            "metadata.version",
+        ),
         ({"listeners": (CLIENT,) * 2}, InvalidRequestError, "listeners"),
         ({"listeners": (replace(CLIENT, host=""),)}, InvalidRequestError, "listeners"),
         ({"listeners": (replace(CLIENT, port=0),)}, InvalidRequestError, "listeners"),

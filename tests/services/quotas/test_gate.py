@@ -367,7 +367,7 @@ def test_metrics_say_who_was_held_up_and_for_how_long() -> None:
         await setup.publish(20_000)
         found = {family.name: dict(family.samples) for family in quota_families(setup.limits)}
         assert found["streamlog_quota_throttled_total"][PRODUCER_BYTE_RATE, "delayed"] == 1
-        waited = found["streamlog_quota_holder_throttle_seconds_total"][PRODUCER_BYTE_RATE, "", "etl"]
+        waited = found["streamlog_quota_holder_throttle_seconds_total"][PRODUCER_BYTE_RATE, "client-id=etl"]
         assert waited == pytest.approx(2.0, abs=0.1)
         assert found["streamlog_quota_throttle_seconds_total"][PRODUCER_BYTE_RATE,] == waited
 
