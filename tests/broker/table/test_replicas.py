@@ -229,7 +229,7 @@ def test_a_cut_under_way_ends_before_the_next_role_begins(rig: Rig) -> None:
 
 def test_the_next_role_knows_the_high_watermark_of_what_ended_after_its_role(rig: Rig) -> None:
     """A follower that began again was given what is before its log start, and its role ended meanwhile (cluster seed
-    121 with deletions): the next one took the high watermark of before, which had risen since.
+    121 with deletions): the next one took over an outdated high watermark.
     """
     rig.create(replicas=(OTHER, ME), leader=OTHER)
     rig.rest()
