@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamlog.access.acl import Acl, AclOperation, AclResourceType
+from streamlog.access.quotas import QuotaEntity
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     ConfigAlteration,
@@ -102,6 +103,13 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], Action, str]] = [
         "access control list entries ALLOW User:alice READ on topic orders from *",
     ),
     ("delete_acls", ([str(ENTRY)],), {}, Action.NODE_CONFIG, f"access control list entries {ENTRY}"),
+    (
+        "alter_client_quotas",
+        ({QuotaEntity(user="alice"): {"producer_byte_rate": 1.0}},),
+        {},
+        Action.NODE_CONFIG,
+        "quotas of user alice",
+    ),
     ("create_user", ("alice", "secret"), {}, Action.NODE_CONFIG, "new user alice"),
     ("rotate_user", ("alice", "secret"), {}, Action.NODE_CONFIG, "password of user alice"),
     ("delete_user", ("alice",), {}, Action.NODE_CONFIG, "deleted user alice"),
