@@ -4,9 +4,6 @@
     arguments      the command line
     background     -daemon: detach, pid file, log file
     serving        the node on the real ports, until a signal
-    log_lines      events of the node's parts as lines of the log, text or JSON
-    log_file       the log file of -daemon, rotated by size
-    library_logs   what libraries log, in the same lines
     file_limit     the limit of open files
     text_file      reads and writes files of settings
     http/          metrics and health over HTTP

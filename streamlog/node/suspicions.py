@@ -44,4 +44,4 @@ class Suspicions:
                     await self._link.suspect(broker_id, epoch)
                 except (StreamlogError, RpcError) as error:
                     # The controller will notice by the expired session.
-                    self._probe("suspicion_untold", broker=broker_id, reason=str(error))
+                    self._probe("suspicion_not_reported", broker=broker_id, reason=str(error))

@@ -122,17 +122,17 @@ def test_lines_are_sentences_of_a_bounded_length(tmp_path: Path) -> None:
         lines = LogLines(3, out)
         lines("registered", broker=3, epoch=17)
         lines("fenced", broker=3, epoch=17)
-        lines("follower_connected", follower=4)
+        lines("follower_connected", follower=4, broker_epoch=9)
         lines("heartbeat_unanswered", reason="x\n" * VALUE_LENGTH_MAX)
         out.seek(0)
         written = [line.rstrip("\n")[24:] for line in out]
     assert written[:3] == [
         "INFO  node 3: registered with broker epoch 17",
         "WARN  node 3: is fenced, epoch 17",
-        "INFO  node 3: follower connected follower=4",
+        "INFO  node 3: follower 4 is connected, epoch 9",
     ]
     assert len(written) == 4
-    assert len(written[3]) < VALUE_LENGTH_MAX + 60
+    assert len(written[3]) < VALUE_LENGTH_MAX + 120
 
 
 def test_notices_of_each_partition_and_client_are_logged_at_debug() -> None:
@@ -140,8 +140,10 @@ def test_notices_of_each_partition_and_client_are_logged_at_debug() -> None:
     lines = LogLines(3, out, levels=levels)
 
     def notices() -> None:
-        lines.event("leading", {"partition": "t-0"}, module="streamlog.broker.table.replica")
-        lines.event("following", {"partition": "t-1"}, module="streamlog.broker.table.replica")
+        lines.event("leading", {"partition": "t-0", "leader_epoch": 2}, module="streamlog.broker.table.replica")
+        lines.event(
+            "following", {"partition": "t-1", "leader": 4, "leader_epoch": 2}, module="streamlog.broker.table.replica"
+        )
         lines.event("coordinator_loaded", {"partition": "t-2"}, module="streamlog.coordinator.shard_log")
         lines.event("client", {"peer": "p", "version": "1"}, module="streamlog.services.admin.cluster")
 
@@ -150,7 +152,10 @@ def test_notices_of_each_partition_and_client_are_logged_at_debug() -> None:
     levels.alter({"streamlog.broker": LogLevel.DEBUG})
     notices()
     written = [line[24:] for line in out.getvalue().splitlines()]
-    assert written == ["DEBUG node 3: leading partition=t-0", "DEBUG node 3: following partition=t-1"]
+    assert written == [
+        "DEBUG node 3: leads t-0, leader epoch 2",
+        "DEBUG node 3: follows node 4 for t-1, leader epoch 2",
+    ]
 
 
 # Real processes.

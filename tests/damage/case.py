@@ -310,7 +310,7 @@ ORDINARY: Final = frozenset(
         "quorum_lost",
         "registration_waits",
         "suspected",
-        "suspicion_untold",
+        "suspicion_not_reported",
         "became_leader",
     }
 )

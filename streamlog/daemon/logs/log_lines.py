@@ -5,8 +5,9 @@
      "message":"ready at ...","fields":{"address":"127.0.0.1:9092","cluster":"8tGztbpG8uTo7WvsfDXldw"}}
 
 A JSON line is one object with these keys, always all of them and in this order; `event` is empty for text that is not
-an event. Only state changes are events, each reported once by its owner; nothing on the path of a record. An event
-without a message here is logged by its name and fields. Its logger is the package of the module that reports it.
+an event. Only state changes are events, each reported once by its owner; nothing on the path of a record. Their
+messages are in `event_messages`; an event without one is logged by its name and fields. Its logger is the package of
+the module that reports it.
 """
 
 from __future__ import annotations
@@ -18,110 +19,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from streamlog.ports.log_levels import REQUESTS, LogLevel, LogLevels, resolved
+from streamlog.daemon.logs.event_messages import DEBUG_EVENTS, DETAILS, SENTENCES, WARNINGS
+from streamlog.ports.log_levels import LogLevel, LogLevels, resolved
 from streamlog.printable import escaped, escaped_json
 
-# Event -> message; the fields that a message names are filled in, the others are omitted.
-SENTENCES: Final[Mapping[str, str]] = {
-    "node_starting": "starting",
-    "listening": "listens on {address}, others find it at {advertised}",
-    "cluster_wanted": "has no cluster id yet, asks the other nodes for it",
-    "cluster_id_drawn": "generated the id of a new cluster: {cluster}",
-    "cluster_joined": "belongs to cluster {cluster}, voters {voters}",
-    "quorum_up": "follows the metadata quorum from term {term}, entry {last_index}",
-    "controller_active": "is the active controller, term {term}",
-    "controller_inactive": "is no longer the active controller: {reason}",
-    "registered": "registered with broker epoch {epoch}",
-    "registration_waits": "cannot register yet: {reason}",
-    "unfenced": "is unfenced, epoch {epoch}",
-    "fenced": "is fenced, epoch {epoch}",
-    "node_ready": "ready at {address}, cluster {cluster}",
-    "node_stopped": "closed its logs (clean stop: {clean})",
-    "node_stopping": "stopping",
-    "observer_stream_lost": "does not follow the metadata: lost the stream from node {voter} ({reason}), tries another "
-    "voter",
-    "quorum_leader_ignored": "does not follow node {peer}, which claims to lead term {term}: none of the voters "
-    "known here ({voters}) names it a voter. If it is one, all of these were replaced while this node was down: remove "
-    "this node's vote, move its metadata directory away, set controller.quorum.voters, start it, and restore its vote",
-    "observer_stream_found": "follows the metadata again, from node {voter}",
-    "own_vote_missing": "this node has no vote on the metadata: its metadata directory was lost or moved, and is not "
-    "the one that the voters know. The vote is restored automatically (controller.quorum.voter.restore.enable), or by "
-    "'streamlogctl cluster restore-voter {voter}'",
-    "own_vote_back": "this node votes on the metadata again",
-    "vote_missing": "voter {voter} restarted without its metadata directory: it has no vote, and the quorum tolerates "
-    "one failure less until it has ('streamlogctl cluster restore-voter {voter}')",
-    "voter_restoring": "restores the vote of voter {voter}: lets it catch up, then replaces its lost directory",
-    "voter_restored": "voter {voter} votes again, from entry {index} on",
-    "voter_not_restored": "the vote of voter {voter} was not restored ({reason}); will retry",
-    "quorum_peer_dropped": "closed the quorum stream from {address}, which claims to be node {peer}: {reason}",
-    "leadership": "the quorum's leader is {leader}, term {term}",
-    "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",
-    "damage_found": "{partition} is damaged: {path}: position {position}: {reason}; offsets {begin}..{end} are not"
-    " served until they are repaired from another replica",
-    "damage_repaired": "{partition} is repaired: offsets {begin}..{end} were fetched from node {source}",
-    "damage_left": "{partition} cannot be repaired: offsets {begin}..{end}: {reason}",
-    "index_rebuilt": "rebuilt {path}: {reason}",
-    "log_differs": "{partition} differs from its leader's log (node {leader}) from offset {offset} on: it is damaged"
-    " here; offsets up to {log_end} are truncated and fetched again",
-    "call_failed": "a call failed with {error} at {place}: {reason}; this is a bug, please report it",
-    "partitions_wait_for_replicas": "{count} partitions have no leader, {first} among them, and wait for the logs of "
-    "nodes {nodes}: start these nodes, or list what would be lost without them: 'streamlogctl partition elect --all "
-    "--election-type unclean --dry-run'",
-    "replica_state_unanswered": "node {broker} did not report the log ends of its replicas: {reason}",
-    "clock_skewed": "the wall clock is {skew_ms} ms ahead of the time that most nodes agree on (limit {limit_ms} ms): "
-    "nothing is deleted by time, and the quorum's time is used; set the clock, and check its NTP synchronization",
-    "token_keys_failed": "cannot load the keys of the token issuer from {url}: {reason}; {keys} earlier keys stay in "
-    "use, new attempts follow",
-    "token_keys_loaded": "uses {keys} keys of the token issuer, from {url}",
-    "replicas_lack_descriptors": "new replicas wait: this process may open {free} more files, and keeps "
-    "{needed} for connections and the logs that exist. Raise the limit of open files (LimitNOFILE of the service, or "
-    "'ulimit -n') and restart this node, or delete topics",
-    "request_served": "{method} from {peer}: {status} after {ms} ms",
-    "clock_near": "the wall clock agrees with the other nodes again, {skew_ms} ms apart",
-    "audit_lost": "{dropped} events are missing in topic {topic}, the audit log's: {reason}",
-    "broker_gone": "the session of node {broker} has expired, its epoch {epoch} is fenced",
-}
-WARNINGS: Final = frozenset(
-    {
-        "audit_lost",
-        "broker_gone",
-        "call_failed",
-        "checkpoint_ignored",
-        "controlled_shutdown_given_up",
-        "controller_inactive",
-        "clock_skewed",
-        "damage_found",
-        "damage_left",
-        "decision_refused",
-        "fenced",
-        "heartbeat_unanswered",
-        "log_differs",
-        "log_directory_offline",
-        "own_vote_missing",
-        "quorum_leader_ignored",
-        "quorum_peer_dropped",
-        "partitions_wait_for_replicas",
-        "registration_lost",
-        "registration_waits",
-        "replica_state_unanswered",
-        "replicas_lack_descriptors",
-        "stray_directory",
-        "suspected",
-        "token_keys_failed",
-        "suspicion_untold",
-        "vote_missing",
-        "voter_not_restored",
-    }
-)
 VALUE_LENGTH_MAX: Final = 500
-
-
-DEBUG_EVENTS: Final = {"request_served": REQUESTS}
-"""Their loggers: these are too many to be logged without being asked for."""
-DETAILS: Final = frozenset({"client", "coordinator_loaded", "following", "leading"})
-"""Notices for each partition and each client: four lines of five, and metrics and `topic describe` show the same. At
-DEBUG, in the logger of the module that reports them.
-"""
 _OWN: Final = "streamlog.daemon"
 
 
@@ -202,9 +104,16 @@ def _json_value(value: object) -> str | int | float | bool | None:
 def _message(event: str, fields: Mapping[str, object]) -> str:
     sentence = SENTENCES.get(event)
     if sentence is not None:
-        return sentence.format_map({name: _shown(value) for name, value in fields.items()})
+        return sentence.format_map(_Shown({name: _shown(value) for name, value in fields.items()}))
     known = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
     return f"{event.replace('_', ' ')} {known}".rstrip()
+
+
+class _Shown(dict[str, str]):
+    """A field that is missing must not stop the node that reports the event."""
+
+    def __missing__(self, name: str) -> str:
+        return "?"
 
 
 def _shown(value: object) -> str:
