@@ -42,7 +42,7 @@ def test_an_event_has_a_message_of_its_fields(event: str, fields: set[str], wher
 
 
 def test_there_are_no_others() -> None:
-    """Messages, warnings and details of events that nobody reports would be read in vain."""
+    """No message, warning or detail is of an event that is not reported."""
     events = {event for event, _, _ in REPORTED}
     assert len(events) > 50
     assert (SENTENCES.keys() | WARNINGS | DETAILS | DEBUG_EVENTS.keys()) <= events

@@ -1,7 +1,7 @@
 """The events of a node's parts as an operator reads them: event -> message, and which are warnings or details.
 
-The fields that a message names are filled in, the others are omitted. Each event has a message; those about a state
-that needs somebody say what to do.
+The fields that a message names are filled in, the others are omitted. Each event has a message; that of a problem says
+what to do.
 """
 
 from __future__ import annotations
