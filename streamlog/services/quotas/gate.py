@@ -8,7 +8,8 @@
 
 Responses say how long their stream or call was held up (throttle_time_ms). A use whose turn is more than TURN_MAX_S
 away, or after the call's deadline, is refused with THROTTLED and RetryInfo; so are those beyond HELD_BYTES_MAX, which
-bounds the bytes of requests that wait.
+bounds the bytes of requests that wait, and with CALL_BYTES for each their number: they are not among
+max.concurrent.calls yet.
 
 Nodes are never held up: calls that a node makes for a client have been counted by the node that the client called.
 Over TLS a node is known by its certificate; where the listener for nodes is PLAINTEXT by NODE_HEADER, which anyone who
@@ -50,6 +51,8 @@ WAIT_SLICE_S: Final = 0.25
 WAIT_MIN_S: Final = 0.001
 """Far above the rounding of floating point: a shorter sleep may not advance the clock."""
 HELD_BYTES_MAX: Final = 64 << 20
+CALL_BYTES: Final = 16 << 10
+"""Counted for each request that waits, besides its bytes: about what gRPC and the handler keep of a call."""
 RESPONSE_BYTES_MIN: Final = 64 << 10
 """The least that responses are limited to, however small the rate."""
 
@@ -174,6 +177,7 @@ class QuotaGate:
             return 0.0
         begin, place = bucket.end, bucket.place_of(amount)
         turn = begin if key == CONTROLLER_MUTATION_RATE else place
+        size += CALL_BYTES
         self.check(key, bucket, turn, info, size)
         bucket.charge(amount, self.now())
         admitted = False
@@ -217,8 +221,9 @@ class QuotaGate:
             return
         self.limits.totals[key].refused += 1
         bucket.throttled_count += 1
+        why = f", and requests of {self._held_bytes >> 20} MiB wait on this node already" if in_time else ""
         error = ThrottledError(
-            f"the quota {key}={bucket.limit:g} ({KEYS[key]}) is exceeded: retry in {left_s:.1f} s, or have an "
+            f"the quota {key}={bucket.limit:g} ({KEYS[key]}) is exceeded{why}: retry in {left_s:.1f} s, or have an "
             "administrator raise it with streamlogctl quota set",
             field=key,
             limit=bucket.limit,

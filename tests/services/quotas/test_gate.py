@@ -37,7 +37,7 @@ from streamlog.ports import CLIENT_ID_HEADER, NODE_HEADER, CallInfo, RpcError
 from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.quotas import gate as gate_module
 from streamlog.services.quotas import limits as limits_module
-from streamlog.services.quotas.gate import QuotaGate
+from streamlog.services.quotas.gate import CALL_BYTES, HELD_BYTES_MAX, QuotaGate
 from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
 from streamlog.services.quotas.mutations import mutations_of
 from streamlog.sim import SimLoop, run
@@ -213,16 +213,29 @@ def test_a_turn_that_is_too_far_is_refused_and_costs_nothing() -> None:
 
 
 def test_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "HELD_BYTES_MAX", 25_000)
+    monkeypatch.setattr(gate_module, "HELD_BYTES_MAX", 60_000)
 
     async def work(setup: Setup) -> None:
         setup.limit(RATE)
         waiting = [asyncio.ensure_future(setup.publish(10_000)) for _ in range(3)]
         await asyncio.sleep(0.01)
-        with pytest.raises(RpcError):
+        with pytest.raises(RpcError, match="is exceeded, and requests of 0 MiB wait on this node already: retry in"):
             await setup.publish(10_000)
         await asyncio.gather(*waiting)
         await setup.publish(10_000)
+
+    story(work)
+
+
+def test_the_number_of_requests_that_wait_is_bounded_however_small_they_are() -> None:
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE)
+        await setup.publish(RATE)
+        waiting = [asyncio.ensure_future(setup.publish(1)) for _ in range(5_000)]
+        await asyncio.wait(waiting)
+        refused = sum(one.exception() is not None for one in waiting)
+        assert 5_000 - refused == HELD_BYTES_MAX // (CALL_BYTES + 1)
+        await setup.publish(1)  # those that have left do not count
 
     story(work)
 
