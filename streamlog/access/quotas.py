@@ -130,6 +130,13 @@ def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, QuotaHolde
     yield QuotaEntity(client_id=DEFAULT), of_client
 
 
+def name_of(given: str, length_max: int) -> str:
+    """A user or client id as a caller gives it, so that other nodes accept it in a report: they would refuse the whole
+    report for a control character.
+    """
+    return escaped(given)[:length_max]
+
+
 def check_entity(entity: QuotaEntity) -> None:
     """InvalidRequestError if it could never apply."""
     if all(part is None for part in entity.parts()):

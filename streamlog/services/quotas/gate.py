@@ -32,6 +32,8 @@ from streamlog.access.quotas import (
     CONTROLLER_MUTATION_RATE,
     KEYS,
     PRODUCER_BYTE_RATE,
+    USER_LENGTH_MAX,
+    name_of,
 )
 from streamlog.api.errors import to_rpc
 from streamlog.api.pb import batches_pb2 as pb
@@ -150,18 +152,17 @@ class QuotaGate:
         """None: a node."""
         principal = info.principal
         if not principal:
-            if info.identity is None:
-                if for_nodes and NODE_HEADER in info.metadata:
-                    return None
-                principal = ANONYMOUS
-            elif node_of(info.names) is not None:
+            if info.identity is None and for_nodes and NODE_HEADER in info.metadata:
                 return None
-            else:
-                principal = principal_of(info.identity, self._rules)
+            if node_of(info.names) is not None:
+                return None
+            principal = principal_of(info.identity, self._rules) if info.identity else ANONYMOUS
         if not principal.startswith(_USER):
             return None
-        client_id = unquote(info.metadata.get(CLIENT_ID_HEADER, ""))[:CLIENT_ID_LENGTH_MAX]
-        return QuotaCaller(principal.removeprefix(_USER), client_id)
+        client_id = unquote(info.metadata.get(CLIENT_ID_HEADER, ""))
+        return QuotaCaller(
+            name_of(principal.removeprefix(_USER), USER_LENGTH_MAX), name_of(client_id, CLIENT_ID_LENGTH_MAX)
+        )
 
     def now(self) -> float:
         return self._clock.monotonic()

@@ -16,6 +16,7 @@ from streamlog.access.quotas import (
     PRODUCER_BYTE_RATE,
     QuotaEntity,
 )
+from streamlog.api.convert.quota_use import report, reported
 from streamlog.api.errors import from_rpc
 from streamlog.api.fetched import decode
 from streamlog.api.pb import admin_pb2, batches_pb2, records_pb2
@@ -286,6 +287,33 @@ def test_a_user_is_the_principal_that_the_gate_before_has_found_or_that_of_the_c
             assert await setup.publish(10_000, info) > 0
         assert await setup.publish(10_000, called(principal="User:carol")) == 0
         assert await setup.publish(10_000, called(principal="User:carol")) == 0
+
+    story(work)
+
+
+def test_a_caller_without_a_certificate_is_anonymous_over_tls_too() -> None:
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE, entity=QuotaEntity(user="ANONYMOUS"))
+        await setup.publish(RATE, called())
+        assert await setup.publish(RATE, called(identity="")) > 0
+
+    story(work)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        called(metadata={CLIENT_ID_HEADER: "%00%1b[2J%E2%80%AE"}),
+        called(metadata={CLIENT_ID_HEADER: "%01" * 200}),
+        called(principal="User:" + "\x01" * 900),
+    ],
+)
+def test_other_nodes_accept_reports_of_any_user_and_client_id(info: CallInfo) -> None:
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE, entity=QuotaEntity(user=DEFAULT, client_id=DEFAULT))
+        await setup.publish(100, info)
+        (use,) = setup.limits.take_use()
+        assert reported(report(BrokerId(1), [use])) == (1, (use,))
 
     story(work)
 
