@@ -4,7 +4,8 @@
             stream, and a unary call is not begun. So neither many calls nor many streams get more than the limit.
     read    each response counts its bytes after it was sent; before the next one is read from the log the stream waits
             (`CallPace`) until it is its turn. It holds no response then.
-    change  each request counts the partitions that it creates or deletes, and is handled once those before it are paid.
+    change  each request counts the partitions that it creates or deletes, and is handled once those before it are paid;
+            what is refused does not count.
 
 Responses say how long their stream or call was held up (throttle_time_ms). A use whose turn is more than TURN_MAX_S
 away, or after the call's deadline, is refused with THROTTLED and RetryInfo; so are those beyond HELD_BYTES_MAX, which
@@ -38,9 +39,18 @@ from streamlog.access.quotas import (
 from streamlog.api.errors import to_rpc
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.wire_format import VARINT, tag, varint
-from streamlog.errors import ThrottledError
+from streamlog.errors import Status, ThrottledError
 from streamlog.metadata.view import MetadataView
-from streamlog.ports import CLIENT_ID_HEADER, NODE_HEADER, CallInfo, Clock, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import (
+    CLIENT_ID_HEADER,
+    NODE_HEADER,
+    CallInfo,
+    Clock,
+    RpcError,
+    Stream,
+    StreamHandler,
+    UnaryHandler,
+)
 from streamlog.services.quotas import mutations
 from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
 from streamlog.services.quotas.rate_bucket import RateBucket
@@ -71,6 +81,10 @@ _READS: Final = (
     "/streamlog.v1.Records/Subscribe",
     "/streamlog.v1.Records/Consume",
 )
+_NOTHING_DONE: Final = frozenset(
+    {Status.INVALID_ARGUMENT, Status.PERMISSION_DENIED, Status.RESOURCE_EXHAUSTED, Status.FAILED_PRECONDITION}
+)
+"""Of the other errors it is unknown whether the change was made."""
 _THROTTLE_TIME: Final = varint(tag(pb.ProduceResponse.THROTTLE_TIME_MS_FIELD_NUMBER, VARINT))
 """The same number in all responses."""
 
@@ -131,9 +145,20 @@ class QuotaGate:
             caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
             if caller is None:
                 return await handler(request, info)
-            count = mutations.mutations_of(method, request, self._view.image, self._default_partitions())
-            waited_s = await self.admit(CONTROLLER_MUTATION_RATE, caller, count, len(request), info)
-            return await handler(request, info) + throttle_field(waited_s)
+            counts = mutations.mutations_of(method, request, self._view.image, self._default_partitions())
+            bucket = self.limits.bucket(CONTROLLER_MUTATION_RATE, caller)
+            waited_s = await self.admit(CONTROLLER_MUTATION_RATE, caller, sum(counts), len(request), info)
+            refused = 0
+            try:
+                response = await handler(request, info)
+                refused = mutations.refused_of(method, counts, response)
+            except RpcError as error:
+                refused = sum(counts) if error.status in _NOTHING_DONE else 0
+                raise
+            finally:
+                if bucket is not None and refused:
+                    bucket.refund(refused, self.now())
+            return response + throttle_field(waited_s)
 
         return handle
 

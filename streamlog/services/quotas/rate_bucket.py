@@ -99,6 +99,11 @@ class RateBucket:
         elif len(self._gaps) < GAPS_MAX:
             insort(self._gaps, (begin, place - begin))
 
+    def refund(self, amount: float, now: float) -> None:
+        """So much of a use whose turn has come did not happen: those behind it move forward."""
+        self._served += amount
+        self._advance(now)
+
     def left_s(self, place: float, now: float) -> float:
         """0: it is its turn."""
         self._advance(now)

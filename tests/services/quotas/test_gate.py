@@ -17,10 +17,10 @@ from streamlog.access.quotas import (
     QuotaEntity,
 )
 from streamlog.api.convert.quota_use import report, reported
-from streamlog.api.errors import from_rpc
+from streamlog.api.errors import from_rpc, to_message, to_rpc
 from streamlog.api.fetched import decode
 from streamlog.api.pb import admin_pb2, batches_pb2, records_pb2
-from streamlog.errors import ThrottledError
+from streamlog.errors import InvalidPartitionsError, InvalidRequestError, OutcomeUnknownError, ThrottledError
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import (
@@ -31,6 +31,7 @@ from streamlog.metadata.records import (
     PartitionRecord,
     TopicRecord,
 )
+from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicId
 from streamlog.node.metrics.quotas import quota_families
@@ -470,11 +471,16 @@ class Mutations(Setup):
         )
         self.limit(2.0, CONTROLLER_MUTATION_RATE)
 
-    async def call(self, method: str, request: Any, info: CallInfo | None = None) -> int:
+    async def call(
+        self, method: str, request: Any, info: CallInfo | None = None, results: list[Any] | RpcError | None = None
+    ) -> int:
+        """`results`: of the response, or how the request fails."""
         response_type = getattr(admin_pb2, f"{method}Response")
 
         async def handler(data: bytes, info: CallInfo) -> bytes:
-            return bytes(response_type().SerializeToString())
+            if isinstance(results, RpcError):
+                raise results
+            return bytes(response_type(results=results).SerializeToString())
 
         gated = self.gate.unary(f"/streamlog.v1.Admin/{method}", handler, for_nodes=True)
         response = response_type.FromString(await gated(request.SerializeToString(), info or called()))
@@ -516,8 +522,8 @@ def test_each_partition_counts(method: str, request_: Any, count: int) -> None:
     async def main(loop: SimLoop) -> None:
         setup = Mutations(loop)
         path = f"/streamlog.v1.Admin/{method}"
-        assert mutations_of(path, request_.SerializeToString(), setup.view.image, 6) == count
-        assert mutations_of(path, b"\xff", setup.view.image, 6) == 0
+        assert sum(mutations_of(path, request_.SerializeToString(), setup.view.image, 6)) == count
+        assert mutations_of(path, b"\xff", setup.view.image, 6) == []
         assert await setup.call(method, request_) == 0
         bucket = setup.limits.bucket(CONTROLLER_MUTATION_RATE, QuotaCaller("ANONYMOUS", "etl"))
         assert bucket is not None
@@ -535,5 +541,38 @@ def test_all_windows_are_free_at_once_and_then_requests_wait_or_are_refused() ->
             await setup.call("CreateTopics", CREATE(topics=[new("c", 1)]))
         assert isinstance(from_rpc(refused.value), ThrottledError)
         assert await setup.call("CreateTopics", CREATE(topics=[new("c", 1)]), called(principal="Node:1")) == 0
+
+    run(main, seed=0)
+
+
+REFUSED = admin_pb2.CreateTopicResult(error=to_message(InvalidPartitionsError("too many")))
+
+
+def test_what_is_refused_does_not_count() -> None:
+    async def main(loop: SimLoop) -> None:
+        setup = Mutations(loop)
+        mistaken = CREATE(topics=[new("a", 2_000_000_000), new("b", 10)])
+        await setup.call("CreateTopics", mistaken, results=[REFUSED, admin_pb2.CreateTopicResult()])
+        refusal = to_rpc(InvalidRequestError("too many topics"))
+        with pytest.raises(RpcError, match="too many topics"):
+            await setup.call("CreateTopics", CREATE(topics=[new("c", 2_000_000_000)]), results=refusal)
+        assert await setup.call("CreateTopics", CREATE(topics=[new("c", 30)])) == 0, "12 are free still"
+        assert await setup.call("CreateTopics", CREATE(topics=[new("d", 1)])) == pytest.approx(9_000, abs=20)
+
+    run(main, seed=0)
+
+
+def test_a_change_whose_outcome_is_unknown_counts_as_what_a_request_may_change_at_most() -> None:
+    async def main(loop: SimLoop) -> None:
+        setup = Mutations(loop)
+        with pytest.raises(RpcError):
+            await setup.call(
+                "CreateTopics",
+                CREATE(topics=[new("a", 2_000_000_000)]),
+                results=to_rpc(OutcomeUnknownError("another controller")),
+            )
+        bucket = setup.limits.bucket(CONTROLLER_MUTATION_RATE, QuotaCaller("ANONYMOUS", "etl"))
+        assert bucket is not None
+        assert bucket.left_s(bucket.end, setup.clock.monotonic()) == (PARTITIONS_PER_REQUEST_MAX - 22) / 2
 
     run(main, seed=0)
