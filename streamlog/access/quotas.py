@@ -36,6 +36,7 @@ KEYS: Final[Mapping[str, str]] = {
     CONTROLLER_MUTATION_RATE: "partitions created and deleted, a second",
 }
 _WHOLE: Final = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE})
+VALUE_MIN: Final = 0.001
 VALUE_MAX: Final = float(1 << 53)
 
 
@@ -161,7 +162,9 @@ def check_limit(entity: QuotaEntity, key: str, value: float | None) -> None:
         )
     if value is None:
         return
-    if not (math.isfinite(value) and 0 < value <= VALUE_MAX):
-        raise InvalidRequestError(f"{key} of {entity} must be a number above 0, not {value}", field="value")
+    if not (math.isfinite(value) and VALUE_MIN <= value <= VALUE_MAX):
+        raise InvalidRequestError(
+            f"{key} of {entity} must be a number from {VALUE_MIN} to {VALUE_MAX:.0f}, not {value}", field="value"
+        )
     if key in _WHOLE and value != int(value):
         raise InvalidRequestError(f"{key} of {entity} must be a whole number of bytes, not {value}", field="value")

@@ -8,6 +8,7 @@ import pytest
 
 from streamlog.access.quotas import (
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     DEFAULT,
     PRODUCER_BYTE_RATE,
     QuotaEntity,
@@ -92,6 +93,13 @@ def test_entities_that_could_never_apply_are_refused(entity: QuotaEntity) -> Non
 def test_values_that_are_no_rates_are_refused(value: float) -> None:
     with pytest.raises(InvalidRequestError):
         check_limit(LEVELS[0][0], PRODUCER_BYTE_RATE, value)
+
+
+@pytest.mark.parametrize("value", [1e-9, 5e-324])
+def test_rates_of_which_a_node_would_have_no_share_are_refused(value: float) -> None:
+    with pytest.raises(InvalidRequestError, match=r"must be a number from 0\.001 to 9007199254740992, not"):
+        check_limit(LEVELS[0][0], CONTROLLER_MUTATION_RATE, value)
+    check_limit(LEVELS[0][0], CONTROLLER_MUTATION_RATE, 0.001)
 
 
 def test_unknown_keys_are_refused_with_those_that_are_known() -> None:

@@ -58,6 +58,8 @@ from streamlog.tls.identity import node_of
 
 TURN_MAX_S: Final = 20.0
 """Below the 30 s after which clients take a request for lost."""
+RETRY_AFTER_MAX_S: Final = 3_600.0
+"""A client is not sent away for longer: uses before it may be given back, and limits raised."""
 WAIT_SLICE_S: Final = 0.25
 """After so long a waiting use looks whether its limit has changed."""
 WAIT_MIN_S: Final = 0.001
@@ -253,7 +255,7 @@ class QuotaGate:
             "administrator raise it with streamlogctl quota set",
             field=key,
             limit=bucket.limit,
-            retry_after_ms=round(left_s * 1000),
+            retry_after_ms=round(min(left_s, RETRY_AFTER_MAX_S) * 1000),
         )
         raise to_rpc(error)
 

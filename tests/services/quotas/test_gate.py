@@ -14,6 +14,7 @@ from streamlog.access.quotas import (
     CONTROLLER_MUTATION_RATE,
     DEFAULT,
     PRODUCER_BYTE_RATE,
+    VALUE_MIN,
     QuotaEntity,
 )
 from streamlog.api.convert.quota_use import report, reported
@@ -574,5 +575,20 @@ def test_a_change_whose_outcome_is_unknown_counts_as_what_a_request_may_change_a
         bucket = setup.limits.bucket(CONTROLLER_MUTATION_RATE, QuotaCaller("ANONYMOUS", "etl"))
         assert bucket is not None
         assert bucket.left_s(bucket.end, setup.clock.monotonic()) == (PARTITIONS_PER_REQUEST_MAX - 22) / 2
+
+    run(main, seed=0)
+
+
+def test_a_client_is_sent_away_for_an_hour_at_most() -> None:
+    async def main(loop: SimLoop) -> None:
+        setup = Mutations(loop)
+        setup.limit(VALUE_MIN, CONTROLLER_MUTATION_RATE)
+        many = [new(f"t{number}", PARTITIONS_PER_REQUEST_MAX) for number in range(10_000)]
+        await setup.call("CreateTopics", CREATE(topics=many))
+        with pytest.raises(RpcError, match=r"retry in \d{11}\.\d s") as refused:
+            await setup.call("CreateTopics", CREATE(topics=[new("a", 1)]))
+        error = from_rpc(refused.value)
+        assert isinstance(error, ThrottledError)
+        assert error.details["retry_after_ms"] == 3_600_000
 
     run(main, seed=0)
