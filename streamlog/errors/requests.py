@@ -22,7 +22,9 @@ class RequestTooLargeError(StreamlogError):
 
 
 class ThrottledError(StreamlogError):
-    """A bounded queue or buffer is full. Details: `limit`, with its unit in the message."""
+    """A bounded queue or buffer is full, a quota exceeded, or a login tried too often. Details: `limit`, with its unit
+    in the message; `retry_after_ms`.
+    """
 
     code = "THROTTLED"
     retriable = True

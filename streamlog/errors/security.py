@@ -6,7 +6,7 @@ from streamlog.errors.base import StreamlogError
 
 
 class SaslAuthenticationError(StreamlogError):
-    """The user's name and password are wrong, missing where they are needed, or tried too often."""
+    """The user's name and password, or the token, are wrong, or missing where they are needed."""
 
     code = "SASL_AUTHENTICATION_FAILED"
 

@@ -151,6 +151,7 @@ class CallAudit(Protocol):
 
     principal: str  # the caller, as far as it is known
     guard: CallGuard | None
+    login_refused: bool
 
     def request(self, message: object, /) -> None:
         """Called with each parsed message, before it is admitted."""

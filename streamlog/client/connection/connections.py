@@ -16,7 +16,7 @@ from streamlog.api.calls import Message, Response, UnaryCall
 from streamlog.client.connection.authentication import is_authentication_failure
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.throttle_time import ThrottleTime
-from streamlog.errors import ClientClosedError, NetworkError, RequestTimedOutError, StreamlogError
+from streamlog.errors import ClientClosedError, NetworkError, RequestTimedOutError, StreamlogError, ThrottledError
 from streamlog.ports import Channel, Clock, Network, Random
 
 # Timeout of one attempt where other nodes could answer as well.
@@ -91,7 +91,8 @@ class Connections:
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
         """Call one node after the other until one answers, with a response or with an error.
 
-        For requests that may be carried out twice: a node may have done so before its connection broke.
+        For requests that may be carried out twice: a node may have done so before its connection broke. A node that
+        is busy, or checks no password of this user for a while, is called again later.
         RequestTimedOutError after `timeout_s`, with the error of the last node. SslAuthenticationError once this client
         refuses them all.
         """
@@ -103,7 +104,7 @@ class Connections:
             address = self.next_address()
             try:
                 return await self.ask(call, request, address=address, timeout_s=min(left_s, ONE_NODE_TIMEOUT_S))
-            except (NetworkError, RequestTimedOutError) as error:
+            except (NetworkError, RequestTimedOutError, ThrottledError) as error:
                 last_error = error
                 if is_authentication_failure(error):
                     refused.add(address)

@@ -3,6 +3,9 @@
     header known, the user's password unchanged, not too old   --> accepted (one digest, one look-up)
     otherwise   --> throttled?  --> scrypt on a worker thread, few at a time  --> remembered, or refused
 
+Throttled is THROTTLED, which clients retry: someone else may have guessed at the user's password. A password that is
+wrong is SASL_AUTHENTICATION_FAILED, which ends a client.
+
 What is remembered is a keyed digest of the header, not the password. It is valid for the very salted password that it
 was checked against: another password of the user, or none, ends it at once. Concurrent calls with one header share one
 check.
@@ -14,6 +17,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import math
 from typing import Final
 
 from msgspec import Struct
@@ -90,8 +94,10 @@ class Authenticator:
         wait_s = self._throttle.wait_s(user, address)
         if wait_s > 0:
             self.refused += 1
-            raise SaslAuthenticationError(
-                f"too many failed logins: wait {wait_s:.0f} s before the next attempt", retry_s=round(wait_s)
+            raise ThrottledError(
+                f"too many failed logins of this user, or from address {address}: the next password is checked in "
+                f"{wait_s:.0f} s",
+                retry_after_ms=math.ceil(wait_s * 1000),
             )
         self._throttle.failed(user, address)  # taken back below: attempts at the same time count, too
         stored = self._view.image.users.get(user)

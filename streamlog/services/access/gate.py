@@ -169,6 +169,8 @@ class MethodGate:
             try:
                 user = await self._authenticator.login(header, _host(info.peer))
             except StreamlogError as error:
+                if info.audit is not None:
+                    info.audit.login_refused = True
                 raise to_rpc(error) from None
         principal = f"User:{user}"
         password = self._authenticator.password_of(user)

@@ -152,12 +152,14 @@ class _Audit:
         "_trail",
         "_written",
         "guard",
+        "login_refused",
         "principal",
     )
 
     def __init__(self, trail: AuditTrail, info: CallInfo, kind: AuditKind | None, *, is_stream: bool) -> None:
         self.principal = trail.principal_of(info)
         self.guard: CallGuard | None = None
+        self.login_refused = False
         self._trail = trail
         self._info = info
         self._kind = kind
@@ -201,7 +203,7 @@ class _Audit:
         self._put((own, *others), REFUSED, operation=operation, error=code)
 
     def end(self, error: Exception | None) -> None:
-        if isinstance(error, RpcError) and error.status in _REFUSALS:
+        if isinstance(error, RpcError) and (self.login_refused or error.status in _REFUSALS):
             if not self._refused:
                 self._put(self._resources, REFUSED, error=_code(error))
         elif self._kind is not None and not self._is_own:

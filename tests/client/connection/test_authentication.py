@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamlog.api import calls
+from streamlog.api.errors import to_rpc
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.any_node import AnyNode, AskTimes
 from streamlog.client.connection.backoff import Backoff
@@ -19,6 +20,7 @@ from streamlog.errors import (
     SslAuthenticationError,
     Status,
     StreamlogError,
+    ThrottledError,
 )
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.ports import HandshakeError
@@ -116,6 +118,32 @@ def test_a_node_that_closes_the_connection_may_only_be_stopping(*, asks_any_node
         error = await failure(stage, network, asks_any_node=asks_any_node)
         assert isinstance(error, SslAuthenticationError if asks_any_node else RequestTimedOutError)
         assert len(network.tried) > 3
+
+    play(story)
+
+
+def test_a_login_that_nodes_slow_down_is_tried_again_until_they_check_it() -> None:
+    """Others may have guessed at the user's password."""
+
+    async def story(stage: Stage) -> None:
+        began = stage.loop.time()
+
+        class Throttling(_Handshakes):
+            async def unary(self, *_: Any, **__: Any) -> bytes:
+                if stage.loop.time() < began + 20:
+                    raise to_rpc(ThrottledError("too many failed logins", retry_after_ms=20_000))
+                return pb.MetadataResponse(cluster_id="found").SerializeToString()
+
+            def connect(self, address: str) -> Any:
+                return self
+
+        network: Any = Throttling(set())
+        connections = Connections(network, stage.ports.clock, random.Random(1), ["a:1", "b:1", "c:1"])
+        response = await connections.ask_any(METADATA, pb.MetadataRequest(), timeout_s=30.0)
+        assert response.cluster_id == "found"
+        began = stage.loop.time()
+        with pytest.raises(RequestTimedOutError, match="too many failed logins"):
+            await connections.ask_any(METADATA, pb.MetadataRequest(), timeout_s=10.0)
 
     play(story)
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, AclResourceType
 from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import parse_mapping_rules
+from streamlog.access.throttle import PAUSE_MAX_S
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import admin_pb2, common_pb2, groups_pb2
 from streamlog.api.request_attributes import request_attributes
@@ -25,6 +26,7 @@ from streamlog.errors import (
     SaslAuthenticationError,
     Status,
     StreamlogError,
+    ThrottledError,
     TopicAuthorizationError,
 )
 from streamlog.metadata.convert import encode_batch
@@ -242,11 +244,25 @@ async def test_a_password_is_checked_once(setup: Setup) -> None:
 
 async def test_guessing_is_slowed_down(setup: Setup) -> None:
     setup.apply(UserRecord(name="alice", password=ALICE))
-    for _ in range(20):
-        assert isinstance(await setup.refusal(info("alice", password="wrong")), SaslAuthenticationError)
+    found = [await setup.refusal(info("alice", password="wrong")) for _ in range(20)]
     assert setup.checked < 10
-    assert "too many failed logins" in (await setup.refusal(info("alice", password="right"))).message
-    assert (setup.passwords.accepted, setup.passwords.refused) == (0, 21)
+    assert [type(error) for error in found] == [SaslAuthenticationError] * setup.checked + [ThrottledError] * (
+        20 - setup.checked
+    )
+    assert (setup.passwords.accepted, setup.passwords.refused) == (0, 20)
+
+
+async def test_one_whose_password_is_guessed_by_others_is_to_try_again(setup: Setup) -> None:
+    setup.apply(UserRecord(name="alice", password=ALICE))
+    await setup.call(info("alice", password="right", peer="10.0.0.2:1"))
+    for _ in range(20):
+        await setup.refusal(info("alice", password="wrong", peer="10.0.0.66:1"))
+    await setup.call(info("alice", password="right", peer="10.0.0.3:1"))  # this node has checked the password
+    setup.passwords._remembered.clear()  # as at another node
+    error = await setup.refusal(info("alice", password="right", peer="10.0.0.3:1"))
+    assert isinstance(error, ThrottledError)
+    assert error.message.startswith("too many failed logins of this user, or from address 10.0.0.3: the next")
+    assert 0 < int(str(error.details["retry_after_ms"])) <= 1_000 * PAUSE_MAX_S["user"]
 
 
 @pytest.mark.parametrize("header", ["", "Basic", "Basic !", "Token x", "Basic " + "QQ" * 4_000, "Basic QUFB"])

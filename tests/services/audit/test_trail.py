@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -184,6 +185,17 @@ async def test_a_login_that_fails() -> None:
     (event,) = setup.sink.events
     assert (event.result, event.error, event.principal) == ("refused", "SASL_AUTHENTICATION_FAILED", "User:CN=alice")
     assert SECRET.encode() not in msgspec.json.encode(event)
+
+
+async def test_a_login_that_is_not_checked_after_too_many_failed_ones() -> None:
+    setup = Setup()
+    for _ in range(20):
+        setup.gate.logins._throttle.failed("bob", "10.0.0.1")
+    header = "Basic " + base64.b64encode(b"bob:guess").decode()
+    with pytest.raises(RpcError, match="too many failed logins"):
+        await setup.unary(ADMIN + "ListTopics", admin_pb2.ListTopicsRequest(), metadata={"authorization": header})
+    (event,) = setup.sink.events
+    assert (event.result, event.error) == ("refused", "THROTTLED")
 
 
 async def test_reads_and_writes_are_events_by_choice() -> None:
