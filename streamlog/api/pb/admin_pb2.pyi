@@ -4369,7 +4369,7 @@ class ClientQuotaValue(_message.Message):
     second.
     """
     value: _builtins.float
-    """Above 0."""
+    """At least 0.001."""
     def __init__(
         self,
         *,
@@ -4395,7 +4395,7 @@ class ClientQuotaChange(_message.Message):
     key: _builtins.str
     """As in ClientQuotaValue."""
     value: _builtins.float
-    """Above 0. Absent: the limit is removed."""
+    """At least 0.001. Absent: the limit is removed."""
     def __init__(
         self,
         *,
