@@ -103,8 +103,8 @@ class HandshakeWatch:
         # Only what was seen open before: a peer that has connected since the list was made may have called already.
         for peer in self._open - found:
             self._called.pop(peer, None)
-        while len(self._called) > CALLED_MAX:
-            self._called.pop(next(iter(self._called)), None)
+        for peer in list(self._called)[:-CALLED_MAX]:  # a copy: the loop's thread adds to it meanwhile
+            self._called.pop(peer, None)
         for peer in found - self._open:
             if len(self._pending) < PENDING_MAX and peer not in self._called:
                 self._pending.setdefault(peer, now)
