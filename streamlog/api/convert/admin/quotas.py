@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from streamlog.access.quotas import (
     CLIENT_ID_LENGTH_MAX,
@@ -53,7 +53,7 @@ def checked_entity(message: pb.ClientQuotaEntity) -> QuotaEntity:
         return entity
 
 
-def quota_entity(message: Any) -> QuotaEntity:
+def quota_entity(message: pb.ClientQuotaEntity) -> QuotaEntity:
     """Unchecked."""
     return QuotaEntity(
         user=message.user if message.HasField("user") else None,
@@ -64,17 +64,16 @@ def quota_entity(message: Any) -> QuotaEntity:
 def quota_filter(message: pb.DescribeClientQuotasRequest) -> QuotaFilter:
     """InvalidRequestError."""
     return QuotaFilter(
-        user=_match(message, "user", USER_LENGTH_MAX),
-        client_id=_match(message, "client_id", CLIENT_ID_LENGTH_MAX),
+        user=_match(message.user, "user", USER_LENGTH_MAX) if message.HasField("user") else None,
+        client_id=_match(message.client_id, "client_id", CLIENT_ID_LENGTH_MAX)
+        if message.HasField("client_id")
+        else None,
         strict=message.strict,
     )
 
 
-def _match(message: pb.DescribeClientQuotasRequest, field: str, length_max: int) -> QuotaMatch | None:
-    if field not in ("user", "client_id") or not message.HasField(field):  # type: ignore[arg-type]
-        return None
-    match: pb.ClientQuotaMatch = getattr(message, field)
-    return QuotaMatch(text(match.name, field, length_max=length_max) if match.HasField("name") else None)
+def _match(message: pb.ClientQuotaMatch, field: str, length_max: int) -> QuotaMatch:
+    return QuotaMatch(text(message.name, field, length_max=length_max) if message.HasField("name") else None)
 
 
 def entity_message(entity: QuotaEntity) -> pb.ClientQuotaEntity:
