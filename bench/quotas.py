@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cluster import Cluster
 from bench.figures import Figure
@@ -89,11 +89,8 @@ async def _produce(settings: Mapping[str, object], nodes: int) -> float:
             (await producer.enqueue("bulk", VALUE, partition=partition)).add_done_callback(acknowledged)
 
     async with AsyncProducer({**settings, "buffer.memory": 16 << 20}) as producer:
-        sending = [asyncio.create_task(send(producer, partition)) for partition in range(2 * nodes)]
-        rate = await _rate(lambda: done)
-        for task in sending:
-            task.cancel()
-        await asyncio.wait(sending)
+        async with _beside(send(producer, partition) for partition in range(2 * nodes)):
+            rate = await _rate(lambda: done)
         await producer.close(timeout_s=0)
     return rate
 
@@ -111,11 +108,19 @@ async def _consume(settings: Mapping[str, object], nodes: int) -> float:
     parts = {TopicPartition("bulk", PartitionId(partition)): EARLIEST for partition in range(2 * nodes)}
     async with AsyncConsumer(settings) as consumer:
         await consumer.assign(parts)
-        reading = asyncio.create_task(read(consumer))
-        rate = await _rate(lambda: done)
-        reading.cancel()
-        await asyncio.wait([reading])
+        async with _beside([read(consumer)]):
+            rate = await _rate(lambda: done)
     return rate
+
+
+@asynccontextmanager
+async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Runs it until the end of the block, which fails as soon as one part of it does."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in work]
+        yield
+        for task in tasks:
+            task.cancel()
 
 
 async def _rate(done: Callable[[], int]) -> float:
@@ -135,12 +140,9 @@ async def _noise(cluster: Cluster) -> list[Figure]:
     found = {}
     for name, client in (("without a quota", "free"), (f"with {NOISE / 1e6:g} MB/s", "noisy")):
         async with AsyncProducer({**settings, "client.id": client}) as producer:
-            noise = [asyncio.create_task(_send_on(producer, number % 2)) for number in range(4)]
-            await asyncio.sleep(SETTLE_S)
-            found[name] = await _p99(settings)
-            for task in noise:
-                task.cancel()
-            await asyncio.wait(noise)
+            async with _beside(_send_on(producer, number % 2) for number in range(4)):
+                await asyncio.sleep(SETTLE_S)
+                found[name] = await _p99(settings)
             await producer.close(timeout_s=0)
     figures = [Figure(name="p99 of another client, alone", value=alone * 1e3, unit="ms", less_is_better=True)]
     for name, p99 in found.items():
