@@ -65,6 +65,7 @@ LEFT_OUT: Final = ("page_token", "pattern", "validate_only", "host", "end_offset
 BY_HTTP: Final = " over HTTP"
 REFUSED_BY_TLS: Final = ("no certificate", "foreign authority", "expired certificate")
 UNKNOWN: Final = ("no login", "wrong password", "deleted user", "expired token", "token for others", "token of others")
+SLOWED_DOWN: Final = ("wrong password", "deleted user")
 MAY: Final = ("right user", "right token", "another node")
 TOKENS: Final = TokenIssuer()
 
@@ -295,7 +296,8 @@ def expected(who: str, method: MethodDescriptor, status: grpc.StatusCode, respon
             return status not in (Status.UNAUTHENTICATED, Status.INTERNAL, Status.UNKNOWN)
         return status is Status.PERMISSION_DENIED
     if who in UNKNOWN:
-        return status is Status.UNAUTHENTICATED
+        # After some failures of a user, or from an address, no further password is checked for a while.
+        return status is Status.UNAUTHENTICATED or (who in SLOWED_DOWN and status is Status.RESOURCE_EXHAUSTED)
     if who in MAY:
         return status not in (Status.PERMISSION_DENIED, Status.UNAUTHENTICATED, Status.INTERNAL, Status.UNKNOWN)
     if short(method) in OPEN:
