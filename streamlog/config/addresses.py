@@ -1,4 +1,4 @@
-"""Addresses of listeners, of nodes and of voters: `PLAINTEXT://host:port`, `host:port`, `id@host:port`."""
+"""Addresses of listeners, of nodes and of voters: `PLAINTEXT://host:port`, `HTTPS://host:port`, `id@host:port`."""
 
 from __future__ import annotations
 
@@ -46,6 +46,20 @@ class Address(Struct, frozen=True):
         if _is_ip(self.host):
             return ipaddress.ip_address(self.host).is_loopback
         return self.host.lower().rstrip(".") == "localhost"
+
+
+class HttpAddress(Struct, frozen=True):
+    """Of http.listeners."""
+
+    address: Address
+    secure: bool = False  # over TLS
+
+    def __str__(self) -> str:
+        return f"HTTPS://{self.address}" if self.secure else str(self.address)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.secure else 'http'}://{self.address}"
 
 
 class ListenerAddress(Struct, frozen=True):
@@ -110,6 +124,25 @@ class AddressKind(ValueKind[Address], frozen=True):
 
     def parse(self, text: str) -> Address:
         return parse_address(text.strip(), port_min=0 if self.listening else 1, may_be_wildcard=self.listening)
+
+
+class HttpAddressKind(ValueKind[HttpAddress], frozen=True):
+    """To listen on, as AddressKind's."""
+
+    @property
+    def type_name(self) -> str:
+        return "string"
+
+    @property
+    def limit(self) -> str:
+        return "host:port, HTTPS://host:port"
+
+    def parse(self, text: str) -> HttpAddress:
+        scheme, separator, rest = text.strip().rpartition("://")
+        if separator and scheme.upper() not in ("HTTP", "HTTPS"):
+            raise ValueError(f"must be one of {self.limit}")
+        address = parse_address(rest, port_min=0, may_be_wildcard=True)
+        return HttpAddress(address, secure=scheme.upper() == "HTTPS")
 
 
 class EndpointKind(ValueKind[str], frozen=True):

@@ -8,10 +8,13 @@ from typing import Final
 from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
 from streamlog.config.listeners import (
+    HTTPS,
     advertised_of,
+    https_client_auth,
     inter_broker_name,
     of_listener,
     protocol_of,
+    serves_https,
     tls_of,
 )
 from streamlog.config.rule import KEY_MISSING, TRUST_MISSING, Rule, is_now
@@ -173,11 +176,38 @@ def _own_port(config: Config) -> str | None:
 
 def _of_unknown_listener(config: Config) -> str | None:
     names = {one.name for one in config[node.LISTENERS]}
+    if serves_https(config):
+        names.add(HTTPS)
     for one in config:
         listener = listener_in(one.setting.name)
         if listener is not None and listener not in names:
             return f"{one.setting.name} has no effect: there is no listener {listener}"
     return None
+
+
+def _https_name(config: Config) -> str | None:
+    if not serves_https(config) or all(one.name != HTTPS for one in config[node.LISTENERS]):
+        return None
+    return f"{HTTPS} is the name of the addresses over TLS in {node.HTTP_LISTENERS.name}: give this listener another"
+
+
+def _http_addresses(config: Config) -> str | None:
+    bound = [one.address for one in config[node.HTTP_LISTENERS] if one.address.port]
+    return "must not have an address twice" if len(set(bound)) != len(bound) else None
+
+
+def _https_key(config: Config) -> str | None:
+    return None if not serves_https(config) or tls_of(config, HTTPS).has_key else f"HTTPS {KEY_MISSING}"
+
+
+def _https_stores(config: Config) -> str | None:
+    return _one_keystore(config, HTTPS) if serves_https(config) else None
+
+
+def _https_trust(config: Config) -> str | None:
+    if not serves_https(config) or https_client_auth(config) == "none" or tls_of(config, HTTPS).has_trust:
+        return None
+    return f"listener.name.https.ssl.client.auth={https_client_auth(config)} {TRUST_MISSING}"
 
 
 def _is_secure(config: Config, name: str) -> bool:
@@ -198,6 +228,11 @@ LISTENER_RULES: Final = (
     Rule(node.LISTENERS, _for_each(_client_auth)),
     Rule(node.LISTENERS, _for_each(_open_to_all), hint=True),
     Rule(security.AUTHORIZER_CLASS_NAME, _authorizer_needs_tls),
+    Rule(node.LISTENERS, _https_name),
+    Rule(node.HTTP_LISTENERS, _http_addresses),
+    Rule(node.HTTP_LISTENERS, _https_key),
+    Rule(node.HTTP_LISTENERS, _https_stores),
+    Rule(node.HTTP_LISTENERS, _https_trust),
     Rule(node.CONTROLLER_QUORUM_VOTERS, _own_port, hint=True),
     Rule(node.LISTENERS, _of_unknown_listener, hint=True),
 )

@@ -6,6 +6,9 @@
     inter.broker.listener.name=INTERNAL                        the one for nodes; a single listener is for all
     listener.name.client.ssl.keystore.location=...             TLS settings of one listener, before the common ones
 
+The addresses of http.listeners over TLS are together one more listener, HTTPS. It has settings of its own in the same
+way, but for ssl.client.auth, of which it takes its own alone: most scrapers and browsers have no certificate.
+
 Of a group of settings (keystore, truststore) a listener has its own or the common ones, never a mixture.
 """
 
@@ -27,6 +30,8 @@ from streamlog.errors import InvariantError
 T = TypeVar("T")
 
 KEYSTORE: Final = (tls.SSL_KEYSTORE_LOCATION, tls.SSL_KEYSTORE_KEY, tls.SSL_KEYSTORE_CERTIFICATE_CHAIN)
+HTTPS: Final = "HTTPS"
+"""The name of the addresses of http.listeners that are over TLS, in `listener.name.https.SETTING`."""
 TRUSTSTORE: Final = (tls.SSL_TRUSTSTORE_LOCATION, tls.SSL_TRUSTSTORE_CERTIFICATES)
 
 
@@ -111,6 +116,15 @@ def of_listener(config: Config, name: str, setting: Setting[T]) -> T:
     """The listener's own value, or the common one."""
     own = listener_setting(name, setting)
     return config[own] if config.has(own) else config[setting]
+
+
+def serves_https(config: Config) -> bool:
+    return any(one.secure for one in config[node.HTTP_LISTENERS])
+
+
+def https_client_auth(config: Config) -> str:
+    own = listener_setting(HTTPS, security.SSL_CLIENT_AUTH)
+    return config[own] if config.has(own) else "none"
 
 
 def tls_of(config: Config, name: str) -> ListenerTls:

@@ -8,7 +8,7 @@ from streamlog.access.acl import check_principal
 from streamlog.access.principals import parse_mapping_rules
 from streamlog.config.effective import Config
 from streamlog.config.listener_rules import LISTENER_RULES
-from streamlog.config.listeners import listeners_of
+from streamlog.config.listeners import https_client_auth, listeners_of
 from streamlog.config.rule import TLS_RULES, Rule, at_most, below, is_now
 from streamlog.config.settings import group_settings as groups
 from streamlog.config.settings import http_settings as http
@@ -56,30 +56,47 @@ def _http_callers_are_known(config: Config) -> str | None:
     """By a password or token: they have no certificate."""
     if not config[http.HTTP_API_ENABLE] or any(not one.secure for one in listeners_of(config) if one.for_clients):
         return None
-    if config[security.AUTHORIZER_CLASS_NAME] == "none":
+    if config[security.AUTHORIZER_CLASS_NAME] == "none" and not _have_certificates(config):
         return (
             "callers over HTTP have no certificate, and passwords and tokens are looked at by an authorizer only: set "
-            f"{security.AUTHORIZER_CLASS_NAME.name}=StandardAuthorizer"
+            f"{security.AUTHORIZER_CLASS_NAME.name}=StandardAuthorizer, or serve HTTPS:// alone, with "
+            "listener.name.https.ssl.client.auth=required"
         )
     return None
 
 
+def _have_certificates(config: Config) -> bool:
+    """All callers over HTTP."""
+    return all(one.secure for one in config[node.HTTP_LISTENERS]) and https_client_auth(config) == "required"
+
+
 def _http_is_private(config: Config) -> str | None:
-    reachable = [str(address) for address in config[node.HTTP_LISTENERS] if not address.loopback]
-    if not config[http.HTTP_API_ENABLE] or not reachable:
+    """Addresses that other machines can reach: a password needs encryption, and a caller needs to be known."""
+    if not config[http.HTTP_API_ENABLE]:
         return None
-    where = f"other machines can reach {reachable[0]} ({node.HTTP_LISTENERS.name})"
-    if config[security.AUTHORIZER_CLASS_NAME] != "none":
+    has_authorizer = config[security.AUTHORIZER_CLASS_NAME] != "none"
+    for one in config[node.HTTP_LISTENERS]:
+        known = one.secure and (has_authorizer or https_client_auth(config) == "required")
+        if known or one.address.loopback:
+            continue
+        where = f"other machines can reach {one} ({node.HTTP_LISTENERS.name})"
+        if has_authorizer:
+            return (
+                f"{where}, and passwords and tokens would be sent to it without encryption: use HTTPS://, or 127.0.0.1 "
+                "behind a proxy of this machine that ends TLS"
+            )
+        if config[node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS]:
+            continue
+        if one.secure:
+            return (
+                f"{where}, without authentication: set listener.name.https.ssl.client.auth=required, or "
+                f"{security.AUTHORIZER_CLASS_NAME.name}=StandardAuthorizer"
+            )
         return (
-            f"{where}, and passwords and tokens would be sent to it without encryption: use 127.0.0.1, behind a proxy "
-            "of this machine that ends TLS"
+            f"{where}, without encryption or authentication: use 127.0.0.1, or set "
+            f"{node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS.name}=true"
         )
-    if config[node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS]:
-        return None
-    return (
-        f"{where}, without encryption or authentication: use 127.0.0.1, or set "
-        f"{node.ALLOW_PLAINTEXT_PUBLIC_LISTENERS.name}=true"
-    )
+    return None
 
 
 def _http_has_an_address(config: Config) -> str | None:

@@ -185,7 +185,7 @@ def _app(
     times = {"default.api.timeout.ms": CALL_MS, "request.timeout.ms": CALL_MS}
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")
     sampler = ClusterSampler(admin, history, NodeVersions(settings))
-    engine = AlarmEngine(sampler, AlarmStore(history.database), rules)
+    engine = AlarmEngine(sampler, AlarmStore(history.database), rules, settings)
     decoder = SchemaDecoder()
 
     @asynccontextmanager

@@ -93,7 +93,7 @@ class LocalNode(Struct, frozen=True):
     def http(self) -> str:
         """The URL of its metrics and health; empty if it serves none. InvalidConfigError."""
         addresses = self._config[settings.HTTP_LISTENERS]
-        return f"http://{addresses[0]}" if addresses else ""
+        return addresses[0].url if addresses else ""
 
     @property
     def _config(self) -> Config:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from streamlog.config import Loaded
-from streamlog.config.addresses import Address
+from streamlog.config.addresses import Address, HttpAddress
 from streamlog.config.listeners import Listener, inter_broker_listener, listeners_of
 from streamlog.config.settings import node_settings as settings
 from streamlog.config.settings.http_settings import HTTP_API_ENABLE
@@ -22,7 +22,13 @@ from streamlog.daemon.http.loop_delay import LoopDelay
 from streamlog.daemon.http.process_metrics import process_families
 from streamlog.daemon.logs.audit_file import open_audit
 from streamlog.daemon.logs.log_lines import LogLines
-from streamlog.daemon.tls import NodeCertificates, certificate_families, node_certificates
+from streamlog.daemon.tls import (
+    HttpsCertificates,
+    NodeCertificates,
+    certificate_families,
+    https_certificates,
+    node_certificates,
+)
 from streamlog.daemon.tracing_choice import open_tracing
 from streamlog.metrics import Family
 from streamlog.node import Node
@@ -61,6 +67,8 @@ async def serve(
     fs, workers = PosixFileSystem(), ThreadWorkers()
     certificates = node_certificates(config.config, lines)
     listeners = listeners_of(config.config)
+    https = https_certificates(config.config, lines)
+    followed = [*certificates.values(), *([] if https is None else [https])]
     by_listener = {one.name: _credentials(certificates, one) for one in listeners}
     network = GrpcNetwork(
         on_crash=lambda error: nodes[0].call_failed(error),
@@ -88,12 +96,14 @@ async def serve(
     nodes.append(node)
     _stop_on_signals(node)
     background = [asyncio.create_task(HeapTrimmer().run())]
-    background += [asyncio.create_task(one.watch_expiry()) for one in certificates.values()]
+    background += [asyncio.create_task(one.watch_expiry()) for one in followed]
+    if https is not None:
+        background.append(asyncio.create_task(https.credentials.watch()))
 
     def of_process() -> list[Family]:
-        return [*process_families(network, fs), *certificate_families(certificates.values())]
+        return [*process_families(network, fs), *certificate_families(followed)]
 
-    async with _http(node, config, lines, of_process):
+    async with _http(node, config, lines, of_process, https):
         await node.run()
     for task in background:
         task.cancel()
@@ -110,17 +120,22 @@ async def serve(
 
 @asynccontextmanager
 async def _http(
-    node: Node, config: Loaded, lines: LogLines, of_process: Callable[[], list[Family]]
+    node: Node,
+    config: Loaded,
+    lines: LogLines,
+    of_process: Callable[[], list[Family]],
+    https: HttpsCertificates | None,
 ) -> AsyncIterator[None]:
     """Serve metrics and health. A node that cannot do so runs without: records come first."""
     if not config.config[settings.HTTP_LISTENERS]:
         yield
         return
     # Imported here: the HTTP server takes 5 MB, which a node without it does not need.
+    from streamlog.daemon.http.connection import Handshakes
     from streamlog.daemon.http.listener import HttpListener
 
-    sockets = _http_sockets(config, lines)
-    if not sockets:
+    sockets, secure = _http_sockets(config, lines)
+    if not sockets and not secure:
         yield
         return
     delay = LoopDelay()
@@ -129,7 +144,10 @@ async def _http(
     async def collect() -> list[Family]:
         return [*await node.metrics.collect(per_partition=per_partition), *delay.families(), *of_process()]
 
-    listener = HttpListener(node, collect, sockets, _http_api(config, lines))
+    handshakes = None
+    if https is not None:
+        handshakes = Handshakes(lambda: https.context, lambda what: lines.write("WARN", what))
+    listener = HttpListener(node, collect, sockets, _http_api(config, lines), secure, handshakes)
     measuring = asyncio.create_task(delay.run())
     listener.start()
     try:
@@ -148,23 +166,25 @@ def _http_api(config: Loaded, lines: LogLines) -> ApiSettings | None:
     return ApiSettings.of(config.config)
 
 
-def _http_sockets(config: Loaded, lines: LogLines) -> list[socket.socket]:
+def _http_sockets(config: Loaded, lines: LogLines) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Those in plain text, and those over TLS."""
     from streamlog.daemon.http.listener import open_socket
 
-    found = []
-    for address in config.config[settings.HTTP_LISTENERS]:
+    plain: list[socket.socket] = []
+    secure: list[socket.socket] = []
+    for listener in config.config[settings.HTTP_LISTENERS]:
         try:
-            one = open_socket(address)
+            one = open_socket(listener.address)
         except OSError as error:
             lines.write(
                 "WARN",
-                f"cannot serve metrics at http://{address} ({error.strerror}): free the port, or set http.listeners",
+                f"cannot serve metrics at {listener.url} ({error.strerror}): free the port, or set http.listeners",
             )
             continue
-        port = one.getsockname()[1]
-        lines.write("INFO", f"serves metrics and health at http://{Address(address.host or '0.0.0.0', port)}")
-        found.append(one)
-    return found
+        bound = Address(listener.address.host or "0.0.0.0", one.getsockname()[1])
+        lines.write("INFO", f"serves metrics and health at {HttpAddress(bound, secure=listener.secure).url}")
+        (secure if listener.secure else plain).append(one)
+    return plain, secure
 
 
 def _credentials(certificates: Mapping[str, NodeCertificates], listener: Listener) -> TlsCredentials | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import ssl
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from streamlog.config import Config
-from streamlog.config.listeners import listeners_of
+from streamlog.config.listeners import HTTPS, https_client_auth, listeners_of, serves_https
+from streamlog.config.settings.node_settings import HTTP_LISTENERS
 from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.metrics import Family
 from streamlog.metrics.families import gauge
@@ -34,6 +36,8 @@ def check_tls(config: Config) -> None:
 
         for one in secure:
             MaterialFiles.of_listener(config, one).load()
+    if serves_https(config):
+        _load_https(config)
 
 
 def node_certificates(config: Config, lines: LogLines) -> dict[str, NodeCertificates]:
@@ -53,6 +57,20 @@ def node_certificates(config: Config, lines: LogLines) -> dict[str, NodeCertific
         )
         for one in secure
     }
+
+
+def https_certificates(config: Config, lines: LogLines) -> HttpsCertificates | None:
+    """Of the addresses of http.listeners over TLS; None: there are none. InvalidConfigError."""
+    return HttpsCertificates(config, lines) if serves_https(config) else None
+
+
+def _load_https(config: Config) -> tuple[Material, ssl.SSLContext]:
+    """Blocks. InvalidConfigError."""
+    from streamlog.tls.material import MaterialFiles
+    from streamlog.tls.openssl import server_context
+
+    material = MaterialFiles.of_https(config).load()
+    return material, server_context(material, https_client_auth(config), HTTP_LISTENERS.name)
 
 
 class NodeCertificates:
@@ -96,6 +114,24 @@ class NodeCertificates:
 
     def _report(self, level: str, what: str) -> None:
         self._lines.write(level, f"listener {self._listener}: {what}" if self._listener else what)
+
+
+class HttpsCertificates(NodeCertificates):
+    """Also makes the context of the HTTP listener, at each load: material that OpenSSL does not accept is not used."""
+
+    context: ssl.SSLContext
+
+    def __init__(self, config: Config, lines: LogLines) -> None:
+        """InvalidConfigError."""
+        from streamlog.tls.material import MaterialFiles
+
+        self._config = config
+        super().__init__(MaterialFiles.of_https(config), lines, listener=HTTPS)
+
+    def load(self) -> Material:
+        """Blocks. InvalidConfigError; the earlier material stays in use."""
+        self.material, self.context = _load_https(self._config)
+        return self.material
 
 
 def certificate_families(certificates: Iterable[NodeCertificates]) -> list[Family]:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from msgspec import Struct
 
 from streamlog.config import Config
-from streamlog.config.listeners import Listener, tls_of
+from streamlog.config.listeners import HTTPS, Listener, tls_of
 from streamlog.config.settings import tls_settings as tls
 from streamlog.config.settings.node_settings import NODE_ID
 from streamlog.errors import InvalidConfigError
@@ -86,9 +86,18 @@ class MaterialFiles(Struct, frozen=True, kw_only=True):
     @classmethod
     def of_listener(cls, config: Config, listener: Listener) -> MaterialFiles:
         """Of a node's. Its certificate must be the node's own where nodes connect."""
-        found = tls_of(config, listener.name)
+        return cls._of(config, listener.name, BrokerId(config[NODE_ID]) if listener.for_nodes else None)
+
+    @classmethod
+    def of_https(cls, config: Config) -> MaterialFiles:
+        """Of the addresses over TLS in http.listeners."""
+        return cls._of(config, HTTPS, None)
+
+    @classmethod
+    def _of(cls, config: Config, listener: str, node_id: BrokerId | None) -> MaterialFiles:
+        found = tls_of(config, listener)
         return cls(
-            node_id=BrokerId(config[NODE_ID]) if listener.for_nodes else None,
+            node_id=node_id,
             keystore=found.keystore,
             key=found.key,
             chain=found.chain,

@@ -110,6 +110,44 @@ class TestListeners:
             },
             "other machines can reach node-1:2 (http.listeners), and passwords and tokens would be sent to it without",
         ),
+        (
+            {
+                **TLS,
+                "listeners": "SSL://127.0.0.1:1",
+                "http.api.enable": "true",
+                "http.listeners": "HTTPS://127.0.0.1:1,127.0.0.1:2",
+                "listener.name.https.ssl.client.auth": "required",
+            },
+            "callers over HTTP have no certificate",
+        ),
+        (
+            {**TLS, "http.api.enable": "true", "http.listeners": "HTTPS://:2"},
+            "other machines can reach HTTPS://:2 (http.listeners), without authentication: set listener.name.https.ssl",
+        ),
+        ({"http.listeners": "HTTPS://127.0.0.1:1"}, "HTTPS needs ssl.keystore.location, or ssl.keystore.key and"),
+        ({"http.listeners": "ftp://127.0.0.1:1"}, "must be one of host:port, HTTPS://host:port"),
+        ({"http.listeners": "127.0.0.1:1,HTTPS://127.0.0.1:1", **TLS}, "must not have an address twice"),
+        (
+            {
+                "ssl.keystore.location": "/k",
+                "http.listeners": "HTTPS://:1",
+                "listener.name.https.ssl.client.auth": "requested",
+            },
+            "listener.name.https.ssl.client.auth=requested needs ssl.truststore.location",
+        ),
+        (
+            {**TLS, "http.listeners": "HTTPS://:1", "listener.name.https.ssl.keystore.key": "k"},
+            "HTTPS needs ssl.keystore.location, or ssl.keystore.key and",
+        ),
+        (
+            {
+                **TLS,
+                "listeners": "https://127.0.0.1:1",
+                "listener.security.protocol.map": "HTTPS:SSL",
+                "http.listeners": "HTTPS://127.0.0.1:2",
+            },
+            "HTTPS is the name of the addresses over TLS in http.listeners",
+        ),
         ({"http.api.allowed.origins": "app.example"}, "must be one of https://host"),
         ({"http.api.allowed.origins": "https://app.example/path"}, "is not a valid host name"),
         ({"message.max.bytes": 4 << 20}, "must be at most 4190208, to fit socket.request.max.bytes=4194304"),
@@ -134,6 +172,18 @@ def test_a_node_refuses(values: dict[str, object], said: str) -> None:
         {"http.listeners": "127.0.0.1:1,[::1]:2,localhost:3"},
         {"http.listeners": ":1", "allow.plaintext.public.listeners": "true"},
         {**TLS, "listeners": "SSL://127.0.0.1:1", "authorizer.class.name": "StandardAuthorizer"},
+        {
+            **TLS,
+            "listeners": "SSL://127.0.0.1:1",
+            "authorizer.class.name": "StandardAuthorizer",
+            "http.listeners": "HTTPS://:2,HTTP://127.0.0.1:3",
+        },
+        {
+            **TLS,
+            "listeners": "SSL://127.0.0.1:1",
+            "http.listeners": "HTTPS://:2",
+            "listener.name.https.ssl.client.auth": "required",
+        },
         {"http.api.allowed.origins": "https://App.example,http://localhost:3000,*"},
     ],
 )

@@ -143,7 +143,7 @@ ALLOWED = {
     },
     "spark": {"model", "errors", "config", "config_providers", "ports", "records", "client"},
     "monitor": {"model", "errors", "client"},
-    "console": {"access", "model", "errors", "config", "client", "monitor", "printable", "regular_file"},
+    "console": {"access", "tls", "model", "errors", "config", "client", "monitor", "printable", "regular_file"},
     "cli": {
         "config_providers",
         "regular_file",

@@ -14,7 +14,8 @@ from streamlog.config.setting import Setting, section
 HTTP_API_ENABLE: Final = Setting(
     "http.api.enable", Boolean(), False, ours=True,
     doc="Whether http.listeners also serve the API of clients as JSON. With an authorizer callers need a password or "
-        "token, and the addresses must be of this machine; without one a caller that reaches them may do everything.")
+        "token, and addresses for other machines must be HTTPS://; without one a caller that reaches them may do "
+        "everything.")
 HTTP_API_ALLOWED_ORIGINS: Final[Setting[tuple[str, ...]]] = Setting(
     "http.api.allowed.origins", ListOf(OriginKind(), items_max=100), (), ours=True,
     doc="Origins of web pages that may use this API (CORS), as https://app.example; *: of all, whatever page a user "

@@ -11,6 +11,8 @@ from typing import Final
 from streamlog.config.addresses import (
     Address,
     AddressKind,
+    HttpAddress,
+    HttpAddressKind,
     ListenerAddress,
     ListenerKind,
     ListenerNameKind,
@@ -70,9 +72,10 @@ ALLOW_PLAINTEXT_PUBLIC_LISTENERS: Final = Setting(
     "allow.plaintext.public.listeners", Boolean(), False, ours=True,
     doc="Whether a PLAINTEXT listener may be on an address that other machines can reach.")
 
-HTTP_LISTENERS: Final[Setting[tuple[Address, ...]]] = Setting(
-    "http.listeners", ListOf(AddressKind(listening=True), items_max=4), (Address("127.0.0.1", 9644),), ours=True,
-    doc="Where metrics and health are served over HTTP; without a host: all addresses of the machine; empty: nowhere.")
+HTTP_LISTENERS: Final[Setting[tuple[HttpAddress, ...]]] = Setting(
+    "http.listeners", ListOf(HttpAddressKind(), items_max=4), (HttpAddress(Address("127.0.0.1", 9644)),), ours=True,
+    doc="Where metrics and health are served over HTTP, or over TLS at HTTPS://; without a host: all addresses of the "
+        "machine; empty: nowhere.")
 METRICS_PER_PARTITION: Final = Setting(
     "metrics.per.partition", Boolean(), True, ours=True,
     doc="Whether /metrics has series of single partitions and of groups' offsets; the totals are always there.")

@@ -39,12 +39,13 @@ CLEANED_EACH_S: Final = 3_600.0
 
 
 class AlarmEngine:
-    def __init__(self, sampler: ClusterSampler, store: AlarmStore, path: Path) -> None:
+    def __init__(self, sampler: ClusterSampler, store: AlarmStore, path: Path, settings: Mapping[str, object]) -> None:
+        """`settings`: of the console as a client."""
         self.book = AlarmBook(store)
         self._sampler = sampler
         self._rules = RuleStorage(path)
         self._tracks = SampleTracks()
-        self._syncs = SyncLatencies()
+        self._syncs = SyncLatencies(settings)
         self._scraping: asyncio.Task[None] | None = None
         self._notifier = Notifier(lambda: self._rules.settings.channels, self.book.record)
         self._evaluated: Sample | None = None

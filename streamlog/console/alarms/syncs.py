@@ -3,11 +3,16 @@
 The addresses are `metrics` of the file of rules. Each is scraped every SCRAPED_EACH_S; the 99th percentile is that of
 the syncs within the last WINDOW_S, from the histogram's buckets. A node that restarted starts at zero: its earlier
 scrapes are dropped.
+
+An https:// address is verified by the authorities of the system and of the console's own ssl.truststore, and gets the
+console's own certificate if it requires one. Both are loaded again when their files change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,6 +21,14 @@ from typing import Final
 import httpx
 from msgspec import Struct, field
 from prometheus_client.parser import text_string_to_metric_families
+
+from streamlog.client.settings import loaded
+from streamlog.config import load_admin
+from streamlog.errors import InvalidConfigError
+from streamlog.tls.material import MaterialFiles
+from streamlog.tls.openssl import client_context
+
+_log: Final = logging.getLogger(__name__)
 
 SCRAPED_EACH_S: Final = 15.0
 WINDOW_S: Final = 120.0
@@ -42,7 +55,9 @@ class _Source(Struct):
 class SyncLatencies:
     """One event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        """`settings`: of the console as a client. InvalidConfigError."""
+        self._files = MaterialFiles.of(loaded(load_admin, settings, {}))
         self._sources: dict[str, _Source] = {}
 
     @property
@@ -53,10 +68,17 @@ class SyncLatencies:
     async def run(self, urls: Sequence[str]) -> None:
         """Until it is cancelled."""
         self._sources = {url: self._sources.get(url, _Source()) for url in urls}
-        async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False) as client:
-            while urls:
-                await asyncio.gather(*(self._scrape(client, url) for url in urls))
-                await asyncio.sleep(SCRAPED_EACH_S)
+        while urls:
+            used = self._files.signature()
+            try:
+                context = await asyncio.to_thread(lambda: client_context(self._files.load()))
+            except (InvalidConfigError, ssl.SSLError, ValueError) as error:
+                _log.warning("https:// addresses of `metrics` are scraped without the console's TLS files: %s", error)
+                context = ssl.create_default_context()
+            async with httpx.AsyncClient(verify=context, timeout=TIMEOUT_S, follow_redirects=False) as client:
+                while used == self._files.signature():
+                    await asyncio.gather(*(self._scrape(client, url) for url in urls))
+                    await asyncio.sleep(SCRAPED_EACH_S)
 
     async def _scrape(self, client: httpx.AsyncClient, url: str) -> None:
         source = self._sources[url]
@@ -74,8 +96,8 @@ class SyncLatencies:
             self.add(url, time.monotonic(), await asyncio.to_thread(parse, bytes(page)))
         except httpx.HTTPStatusError as error:
             source.problem = f"HTTP status {error.response.status_code}"
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError):
-            source.problem = "does not answer"
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            source.problem = _refused(error) or "does not answer"
         except ValueError as error:
             source.problem = f"not a page of metrics of a node: {error}"
 
@@ -122,6 +144,16 @@ def parse(page: bytes) -> Scrape:
     if node_id is None:
         raise ValueError(f"{_BUILD} is missing")
     return Scrape(node_id, buckets)
+
+
+def _refused(error: BaseException) -> str:
+    """Why the node's certificate is not accepted; empty: it failed otherwise."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not accepted: {cause.verify_message}"
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 def _restarted(before: Scrape, now: Scrape) -> bool:

@@ -7,8 +7,9 @@
     GET /version   release, node id, cluster id
     /streamlog.v1.SERVICE/METHOD    with http.api.enable: the API of clients (`api`)
 
-Limits: CONNECTIONS_MAX connections at a time, and those of the API's calls (more get 503), IDLE_S for an idle
-connection, REQUEST_BYTES_MAX for a request's headers. Bodies are read by the API alone.
+Limits: CONNECTIONS_MAX connections at a time over HTTP and as many over HTTPS, and those of the API's calls (more get
+503), IDLE_S for an idle connection, REQUEST_BYTES_MAX for a request's headers; of handshakes: `connection`. Bodies are
+read by the API alone.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.config.addresses import Address
 from streamlog.daemon.http.absent import absent
+from streamlog.daemon.http.connection import IDLE_S, Connection, Handshakes, secure_protocol
 from streamlog.daemon.http.exposition import render
 from streamlog.daemon.http.node_loop import NodeLoop
-from streamlog.daemon.http.request_state import ABORT
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.release import RELEASE
@@ -35,10 +36,8 @@ if TYPE_CHECKING:  # imported where it is enabled
 
 with absent("watchfiles"):  # uvicorn imports it where it is installed, to reload programs that change: 0.8 MB
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX: Final = 64
-IDLE_S: Final = 15
 REQUEST_BYTES_MAX: Final = 16 << 10
 COLLECT_TIMEOUT_S: Final = 10.0
 """A scrape waits for the node's event loop for so long."""
@@ -72,15 +71,28 @@ class HttpListener:
     """Made on the node's loop; its thread runs from `start` to `stop`."""
 
     def __init__(
-        self, node: Node, collect: Collect, sockets: Sequence[socket.socket], api: ApiSettings | None = None
+        self,
+        node: Node,
+        collect: Collect,
+        sockets: Sequence[socket.socket],
+        api: ApiSettings | None = None,
+        secure: Sequence[socket.socket] = (),
+        handshakes: Handshakes | None = None,
     ) -> None:
-        """`collect` is called on the loop on which this is made. `api`: None: the API is not served."""
+        """`collect` is called on the loop on which this is made. `api`: None: the API is not served. `secure`: over
+        TLS, by `handshakes`.
+        """
         loop = NodeLoop(asyncio.get_running_loop())
         self._routes = HttpRoutes(node, collect, loop, None if api is None else _made_front(node, loop, api))
-        self._sockets = list(sockets)
+        self._servers = [(self._server(Connection, api), list(sockets))] if sockets else []
+        if secure and handshakes is not None:
+            self._servers.append((self._server(secure_protocol(handshakes), api), list(secure)))
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def _server(self, protocol: type[Connection], api: ApiSettings | None) -> uvicorn.Server:
         config = uvicorn.Config(
             self._routes,
-            http=_Connection,
+            http=protocol,
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -94,38 +106,32 @@ class HttpListener:
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=REQUEST_BYTES_MAX,
         )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=(self._sockets,), name="http", daemon=True)
+        return uvicorn.Server(config)
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            await asyncio.gather(*(server.serve(sockets) for server, sockets in self._servers))
+
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(serve())
 
     def start(self) -> None:
         self._thread.start()
 
     async def stop(self) -> None:
         """Stops the thread; gives up after STOP_S, since the process ends anyway."""
-        self._server.should_exit = True
+        for server, _ in self._servers:
+            server.should_exit = True
         await asyncio.to_thread(self._thread.join, STOP_S)
-        for one in self._sockets:
-            one.close()
+        for _, sockets in self._servers:
+            for one in sockets:
+                one.close()
 
 
 def _made_front(node: Node, loop: NodeLoop, settings: ApiSettings) -> ApiFront:
     from streamlog.daemon.http.api.front import ApiFront
 
     return ApiFront(node, loop, settings)
-
-
-class _Connection(H11Protocol):
-    """Also closed if no complete request has arrived IDLE_S after it was opened."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
-        super().connection_made(transport)
-        self.app_state = {ABORT: transport.abort}
-        self.loop.call_later(IDLE_S, self._close_if_idle, transport)
-
-    def _close_if_idle(self, transport: asyncio.Transport) -> None:
-        has_request: object = self.cycle  # made with the first request
-        if has_request is None and not transport.is_closing():
-            transport.close()
 
 
 class HttpRoutes:

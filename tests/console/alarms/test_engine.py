@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import msgspec
 import pytest
 
@@ -23,8 +25,11 @@ from streamlog.console.alarms.store import AlarmEvent, AlarmStore
 from streamlog.console.alarms.syncs import Scrape, SyncLatencies, parse, quantile
 from streamlog.console.collection.history import SampleHistory
 from streamlog.console.collection.history_database import HistoryDatabase, HistoryError
+from streamlog.tls.authority import Authority
+from streamlog.tls.settings_files import client_settings
 from tests.console.alarms.receivers import WebhookReceiver, webhook_receiver
 from tests.console.alarms.samples import sample, unreachable
+from tests.daemon.http.served_https import ServedHttps
 from tests.support.health_samples import node
 
 RULES = """
@@ -61,7 +66,7 @@ class Console:
     async def engine(self) -> AsyncIterator[AlarmEngine]:
         history = SampleHistory.open(f"sqlite:///{self.directory}/history.db")
         self.database = history.database
-        found = AlarmEngine(cast(Any, NoSampler()), AlarmStore(history.database), self.rules)
+        found = AlarmEngine(cast(Any, NoSampler()), AlarmStore(history.database), self.rules, {})
         await found.load()
         yield found
         await found.close()
@@ -265,7 +270,7 @@ def test_sync_latency_is_the_quantile_of_what_came_between() -> None:
     assert quantile(0.99, {0.1: 90, 1.0: 100}, {0.1: 190, 1.0: 200}) == pytest.approx(0.099)
     assert quantile(0.5, {1.0: 5}, {1.0: 5}) is None
     assert quantile(0.99, {}, {1.0: 0, float("inf"): 5}) == 1.0
-    syncs = SyncLatencies()
+    syncs = SyncLatencies({})
     counts = parse(PAGE).buckets["/a"]
     syncs.add("u", 0, Scrape(2, {"/a": counts}))
     assert syncs.p99_s(1) == ({}, frozenset()), "one scrape has no time span"
@@ -276,6 +281,37 @@ def test_sync_latency_is_the_quantile_of_what_came_between() -> None:
     assert syncs.p99_s(1000)[1] == frozenset(), "stale"
     syncs.add("u", 30, Scrape(2, {"/a": counts}))
     assert syncs.p99_s(31)[1] == frozenset(), "the node restarted"
+
+
+def test_sync_latency_of_a_node_that_serves_https_to_holders_of_a_certificate(tmp_path: Path) -> None:
+    rig = ServedHttps(tmp_path)
+    rig.own = {"listener.name.https.ssl.client.auth": "required"}
+    admin = client_settings(rig.authority.directory, "scraper")
+    trusting = {**admin, "ssl.truststore.location": str(Authority.create(tmp_path / "other").directory / "ca.crt")}
+
+    def test() -> None:
+        assert asyncio.run(problem(f"https://localhost:{rig.port}/metrics", admin)).startswith("not a page of metrics")
+        refused = asyncio.run(problem(f"https://localhost:{rig.port}/metrics", trusting))
+        assert refused.startswith("its certificate is not accepted: ")
+
+    rig.run(test)
+
+
+async def problem(url: str, settings: Mapping[str, object]) -> str:
+    """Of the first scrape."""
+    scraped = asyncio.Event()
+
+    class Scraping(SyncLatencies):
+        async def _scrape(self, client: httpx.AsyncClient, url: str) -> None:
+            await super()._scrape(client, url)
+            scraped.set()
+
+    syncs = Scraping(settings)
+    running = asyncio.create_task(syncs.run([url]))
+    async with asyncio.timeout(60):
+        await scraped.wait()
+    running.cancel()
+    return syncs.problems[url]
 
 
 async def test_alarms_are_kept_in_a_file_that_replaces_the_history(console: Console, hook: WebhookReceiver) -> None:

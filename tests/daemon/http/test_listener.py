@@ -17,19 +17,14 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.config.addresses import Address
+from streamlog.daemon.http import connection
 from streamlog.daemon.http import listener as listening
 from streamlog.daemon.http.exposition import render
 from streamlog.daemon.http.listener import HttpListener, open_socket
 from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.metrics import Family, Histogram
 from streamlog.metrics.families import counter, gauge, histogram, info, single
-
-
-class FakeNode:
-    node_id = 7
-    cluster_id = "c"
-    is_ready = True
-    has_lost_vote = False
+from tests.daemon.http.fake_node import FakeNode, nothing
 
 
 class Page(NamedTuple):
@@ -65,10 +60,6 @@ def served(test: Callable[[Get], None], collect: Callable[[], Awaitable[list[Fam
             await listener.stop()
 
     asyncio.run(main())
-
-
-async def nothing() -> list[Family]:
-    return []
 
 
 def test_pages() -> None:
@@ -127,7 +118,7 @@ def test_many_scrapes_cost_the_node_one_collection(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "IDLE_S", 0.05)
+    monkeypatch.setattr(connection, "IDLE_S", 0.05)
 
     async def main() -> None:
         one = open_socket(Address("127.0.0.1", 0))

@@ -85,7 +85,7 @@ class ApiSettings(Struct, frozen=True):
     def of(cls, config: Config) -> ApiSettings:
         advertised = config[node_settings.ADVERTISED_LISTENERS] or config[node_settings.LISTENERS]
         names = [one.address.host for one in advertised]
-        names += [one.host for one in config[node_settings.HTTP_LISTENERS]]
+        names += [one.address.host for one in config[node_settings.HTTP_LISTENERS]]
         return cls(
             origins=config[http_settings.HTTP_API_ALLOWED_ORIGINS],
             hosts=tuple(names),

@@ -1,0 +1,163 @@
+"""A connection to the HTTP listener: how long it may take to send its first request, and its TLS handshake.
+
+    accepted --http address--> waits for a request --IDLE_S without one--> closed
+        |
+        +--https address--> handshake --> as above
+                                 |
+                                 +--refused, or not complete after HANDSHAKE_S--> closed, and reported with the reason
+                                 +--HANDSHAKES_MAX of others are in progress--> closed
+
+A handshake uses the certificate and authorities of the moment that it begins, so renewed files are used without a
+restart and open connections continue. asyncio's own way to serve TLS has one context for the whole time, and does not
+bound handshakes. A certificate of the caller opens the connection and is nothing else: who calls the API is known by
+its password or token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from streamlog.config.addresses import Address
+from streamlog.daemon.http.absent import absent
+from streamlog.daemon.http.request_state import ABORT
+
+with absent("watchfiles"):  # uvicorn imports it where it is installed, to reload programs that change: 0.8 MB
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+IDLE_S: Final = 15
+HANDSHAKE_S: Final = 10.0
+HANDSHAKES_MAX: Final = 64
+CLOSE_S: Final = 5.0
+"""How long the other end may take to acknowledge the end of TLS."""
+REPORT_S: Final = 60.0
+
+_REASONS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has no certificate, which listener.name.https.ssl.client.auth requires",
+    "HTTP_REQUEST": "it does not use TLS: the address is https://",
+    "UNSUPPORTED_PROTOCOL": "its version of TLS is below 1.2",
+    "NO_SHARED_CIPHER": "it has no cipher suite in common with this node",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust this node's certificate: it needs the authority that signed it",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not trust this node's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses this node's certificate",
+}
+
+
+class Handshakes:
+    """What the connections of the HTTPS addresses share. One event loop."""
+
+    def __init__(
+        self,
+        context: Callable[[], ssl.SSLContext],
+        report: Callable[[str], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`context`: the one of the moment. `report`: gets lines for the log, one in REPORT_S."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.context = context
+        self._report = report
+        self._monotonic = monotonic
+        self._reported_at = -REPORT_S
+        self._unreported = 0
+
+    def refused(self, peer: str, reason: str) -> None:
+        self._unreported += 1
+        now = self._monotonic()
+        if now - self._reported_at < REPORT_S:
+            return
+        what = f"the HTTPS connection from {peer} was refused"
+        if self._unreported > 1:
+            what = f"{self._unreported} HTTPS connections were refused, the last from {peer}"
+        self._report(f"{what}: {reason}")
+        self._reported_at, self._unreported = now, 0
+
+
+class Connection(H11Protocol):
+    """Also closed if no complete request has arrived IDLE_S after it was opened."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
+        super().connection_made(transport)
+        self.app_state = {ABORT: transport.abort}
+        self.loop.call_later(IDLE_S, self._close_if_idle, transport)
+
+    def _close_if_idle(self, transport: asyncio.Transport) -> None:
+        has_request: object = self.cycle  # made with the first request
+        if has_request is None and not transport.is_closing():
+            transport.close()
+
+
+def secure_protocol(handshakes: Handshakes) -> type[Connection]:
+    """For uvicorn."""
+
+    class SecureConnection(Connection):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given)
+            self._is_open = False  # its handshake has succeeded
+            self._early = bytearray()  # decrypted before this has been noticed here: a part of what one read had
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            if len(handshakes.tasks) >= HANDSHAKES_MAX:
+                handshakes.refused(_peer(transport), f"{HANDSHAKES_MAX} TLS handshakes are in progress")
+                transport.abort()
+                return
+            transport.pause_reading()  # what comes is for the handshake
+            task = self.loop.create_task(self._start_tls(transport))
+            handshakes.tasks.add(task)
+            task.add_done_callback(handshakes.tasks.discard)
+
+        async def _start_tls(self, transport: asyncio.Transport) -> None:
+            try:
+                secured = await self.loop.start_tls(
+                    transport,
+                    self,
+                    handshakes.context(),
+                    server_side=True,
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=CLOSE_S,
+                )
+            except (OSError, EOFError) as error:  # ssl.SSLError is an OSError
+                transport.abort()
+                handshakes.refused(_peer(transport), _reason(error))
+                return
+            if secured is None or secured.is_closing():
+                return
+            super().connection_made(secured)
+            self._is_open = True
+            if self._early:
+                super().data_received(bytes(self._early))
+                self._early.clear()
+
+        def data_received(self, data: bytes) -> None:
+            if self._is_open:
+                super().data_received(data)
+            else:
+                self._early += data
+
+        def eof_received(self) -> None:
+            if self._is_open:
+                super().eof_received()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._is_open:
+                super().connection_lost(exc)
+
+    return SecureConnection
+
+
+def _peer(transport: asyncio.Transport) -> str:
+    found = transport.get_extra_info("peername")
+    return str(Address(found[0], found[1])) if found else "a closed connection"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        known = _REASONS.get(error.reason or "")
+        return known or f"the TLS handshake failed ({error.reason or 'without a reason'})"
+    if isinstance(error, ConnectionAbortedError):
+        return f"the TLS handshake was not complete after {HANDSHAKE_S:g} s"
+    return "it was closed during the TLS handshake"
