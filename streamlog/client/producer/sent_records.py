@@ -1,4 +1,8 @@
-"""What the synchronous producer's `send` and `send_many` return."""
+"""What the synchronous producer's `send` and `send_many` return: with the methods of a concurrent.futures.Future.
+
+A callback is called on the producer's thread, and must not block it; on the calling thread where all is done. What it
+raises is logged.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,9 @@ from streamlog.client.producer.batches.producer_batch import (
     Promise,
     RecordFuture,
     RecordMetadata,
+    call_back,
 )
-from streamlog.errors import RequestTimedOutError
+from streamlog.errors import ClientClosedError, RequestTimedOutError
 
 
 class SentRecord(RecordFuture):
@@ -24,16 +29,29 @@ class SentRecord(RecordFuture):
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Wait for it. StreamlogError where it was not written; RequestTimedOutError after `timeout_s`."""
+        self._wait(timeout_s)
+        return self.promise.outcome(self.index)
+
+    def exception(self, timeout_s: float | None = None) -> Exception | None:
+        """Wait for it. Why the record was not written; None: it was. RequestTimedOutError after `timeout_s`."""
+        self._wait(timeout_s)
+        return self._failure()
+
+    def _wait(self, timeout_s: float | None) -> None:
         loop = self.promise.loop
         if not self.promise.done and loop is not None:
             wait_on(loop, _wait(self.promise, timeout_s))
-        return self.promise.outcome(self.index)
 
-    def add_done_callback(self, callback: Callable[[Self], None]) -> None:
-        """Called on the producer's thread: must not block."""
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Call `callback(self)` once it is done."""
         loop = self.promise.loop
-        if loop is not None:
+        if self.promise.done or loop is None:
+            super().add_done_callback(callback)
+            return
+        try:
             loop.call_soon_threadsafe(super().add_done_callback, callback)  # sim: for the synchronous producer only
+        except RuntimeError:  # the producer has been closed meanwhile, and each record has its outcome
+            call_back(callback, self)
 
 
 class SentMany:
@@ -48,7 +66,31 @@ class SentMany:
 
     def result(self, timeout_s: float | None = None) -> list[AppendedRange]:
         """As SentRecord's."""
-        return self._thread.call(_all(self._many, timeout_s))
+        self._wait(timeout_s)
+        return self._many.result()
+
+    def exception(self, timeout_s: float | None = None) -> Exception | None:
+        """As SentRecord's, of the first part that was not written."""
+        self._wait(timeout_s)
+        return self._many.exception()
+
+    def _wait(self, timeout_s: float | None) -> None:
+        if not self._many.done():
+            self._thread.call(_wait_for_all(self._many, timeout_s))
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Call `callback(self)` once all are done."""
+        if self._many.done():
+            call_back(callback, self)
+            return
+        try:
+            self._thread.begin(self._follow(callback))
+        except ClientClosedError:  # meanwhile, and each record has its outcome
+            call_back(callback, self)
+
+    async def _follow(self, callback: Callable[[Self], object]) -> None:
+        """On the producer's loop."""
+        self._many.add_done_callback(lambda _error: call_back(callback, self))
 
 
 async def _wait(promise: Promise, timeout_s: float | None) -> None:
@@ -59,10 +101,10 @@ async def _wait(promise: Promise, timeout_s: float | None) -> None:
         raise RequestTimedOutError(f"the record was not acknowledged within {timeout_s:g} s; it may still be") from None
 
 
-async def _all(many: ManyFuture, timeout_s: float | None) -> list[AppendedRange]:
+async def _wait_for_all(many: ManyFuture, timeout_s: float | None) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            return await many
+            await many.wait()
     except TimeoutError:
         raise RequestTimedOutError(
             f"not all records were acknowledged within {timeout_s:g} s; they may still be"

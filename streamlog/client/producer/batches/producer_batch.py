@@ -11,8 +11,10 @@ Owned by the producer; `limit`, `size` and the columns are written by the sendin
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from operator import itemgetter
 from typing import Final, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
@@ -25,7 +27,10 @@ from streamlog.records.header import HEADER_SIZE
 RECORD_OVERHEAD: Final = 15
 CLOSED: Final = -1
 
+_log: Final = logging.getLogger(__name__)
+
 T = TypeVar("T")
+A = TypeVar("A")
 _run_start: Final = itemgetter(0)
 
 
@@ -335,6 +340,20 @@ class Promise(Protocol):
     def add_done_callback(self, callback: Callable[[], None]) -> None: ...
 
 
+def call_back(callback: Callable[[A], object], argument: A) -> None:
+    """A callback of the user's: what it raises is logged, as concurrent.futures does. The outcome of other records, and
+    the producer's work, follow on the same call stack.
+    """
+    try:
+        callback(argument)
+    except Exception:  # noqa: BLE001  of any kind; logged
+        _log.exception("the done callback %r of a sent record failed", callback)
+
+
+def _not_done() -> asyncio.InvalidStateError:
+    return asyncio.InvalidStateError("the record is not acknowledged yet: await it")
+
+
 class RecordFuture:
     """The outcome of one record: `await` it for its RecordMetadata. StreamlogError where it was not written.
 
@@ -353,12 +372,27 @@ class RecordFuture:
     def result(self) -> RecordMetadata:
         """Of a future that is done; asyncio.InvalidStateError where it is not. StreamlogError."""
         if not self.promise.done:
-            raise asyncio.InvalidStateError("the record is not acknowledged yet: await it")
+            raise _not_done()
         return self.promise.outcome(self.index)
 
-    def add_done_callback(self, callback: Callable[[Self], None]) -> None:
-        """Called on the producer's loop; at once where it is done."""
-        self.promise.add_done_callback(lambda: callback(self))
+    def exception(self) -> Exception | None:
+        """Why the record was not written, as `result` would raise it; None: it was. asyncio.InvalidStateError where it
+        is not done.
+        """
+        if not self.promise.done:
+            raise _not_done()
+        return self._failure()
+
+    def _failure(self) -> Exception | None:
+        try:
+            self.promise.outcome(self.index)
+        except Exception as error:  # noqa: BLE001  a StreamlogError, or what the user's partitioner has raised
+            return error.with_traceback(None)
+        return None
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Called on the producer's loop; at once where it is done. What it raises is logged, and changes nothing."""
+        self.promise.add_done_callback(partial(call_back, callback, self))
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         if not self.promise.done:
@@ -383,27 +417,47 @@ class ManyFuture:
     def done(self) -> bool:
         return all(batch.done for batch, _, _ in self._parts)
 
-    def add_done_callback(self, callback: Callable[[Exception | None], None]) -> None:
-        """Called on the producer's loop once all are done, at once where they are, with the first error."""
+    def add_done_callback(self, callback: Callable[[Exception | None], object]) -> None:
+        """Called on the producer's loop once all are done, at once where they are, with the first error. As that of
+        RecordFuture.
+        """
         left = len(self._parts)
 
         def one_done() -> None:
             nonlocal left
             left -= 1
             if left <= 0:
-                callback(next((batch.error for batch, _, _ in self._parts if batch.error is not None), None))
+                call_back(callback, next((batch.error for batch, _, _ in self._parts if batch.error is not None), None))
 
         for batch, _, _ in self._parts:
             batch.add_done_callback(one_done)
         if not self._parts:
             one_done()
 
-    def __await__(self) -> Generator[object, None, list[AppendedRange]]:
-        for batch, _, _ in self._parts:
-            if not batch.done:
-                yield from batch.waiter()
+    def exception(self) -> Exception | None:
+        """As that of RecordFuture, of the first part that was not written."""
+        try:
+            self.result()
+        except StreamlogError as error:
+            return error.with_traceback(None)
+        return None
+
+    def result(self) -> list[AppendedRange]:
+        """Of a future that is done; asyncio.InvalidStateError where it is not. StreamlogError."""
+        if not self.done():
+            raise asyncio.InvalidStateError("not all records are acknowledged yet: await it")
         return [
             AppendedRange(batch.partition.partition, offset, count)
             for batch, start, stop in self._parts
             for offset, count in batch.ranges(start, stop)
         ]
+
+    async def wait(self) -> None:
+        """Until all are done, whatever their outcome."""
+        for batch, _, _ in self._parts:
+            if not batch.done:
+                await batch.waiter()
+
+    def __await__(self) -> Generator[object, None, list[AppendedRange]]:
+        yield from self.wait().__await__()
+        return self.result()
