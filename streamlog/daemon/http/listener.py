@@ -173,7 +173,8 @@ class HttpRoutes:
     async def _respond(self, scope: Scope) -> Response:
         route = self._routes.get(scope["path"])
         if route is None:
-            return 404, TEXT, f"no such page; these exist: {', '.join(self._routes)}\n".encode()
+            pages = [*self._routes, *(() if self._api is None else self._api.pages)]
+            return 404, TEXT, f"no such page; these exist: {', '.join(pages)}\n".encode()
         if scope["method"] not in ("GET", "HEAD"):
             return 405, TEXT, b"only GET and HEAD are allowed\n"
         accept = b",".join(value for name, value in scope["headers"] if name == b"accept")

@@ -107,6 +107,9 @@ class ApiFront:
         self._call_places = _Places("calls", http_settings.HTTP_API_MAX_CALLS.name, settings.calls_max)
         self._stream_places = _Places("streams", http_settings.HTTP_API_MAX_STREAMS.name, settings.streams_max)
 
+    pages: Final = (DOCS, OPENAPI, "/streamlog.v1.SERVICE/METHOD")
+    """For people who look for them."""
+
     def serves(self, path: str) -> bool:
         """Whether this path is the API's, and not another page of the listener."""
         return "." in path or path == DOCS

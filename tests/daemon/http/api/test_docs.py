@@ -95,6 +95,16 @@ def test_they_are_served(api: Client) -> None:
     assert api.send("POST", "/docs", {}).status == 405
 
 
+def test_another_address_lists_the_pages_that_exist(api: Client) -> None:
+    missing = api.send("GET", "/api", {})
+    assert missing.status == 404
+    names = missing.body.decode().partition(": ")[2].strip().split(", ")
+    *pages, methods = names
+    assert {page for page in pages if api.send("GET", page, {}).status == 200} == set(pages)
+    assert {"/metrics", "/docs", "/openapi.json"} <= set(pages)
+    assert methods.replace("SERVICE/METHOD", "Admin/ListTopics") in SERVED_METHODS
+
+
 class Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
