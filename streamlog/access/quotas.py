@@ -30,10 +30,12 @@ CLIENT_ID_LENGTH_MAX: Final = 249
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
 KEYS: Final[Mapping[str, str]] = {
     PRODUCER_BYTE_RATE: "bytes of requests to write records, a second",
     CONSUMER_BYTE_RATE: "bytes of responses with records, a second",
     CONTROLLER_MUTATION_RATE: "partitions created and deleted, a second",
+    REQUEST_PERCENTAGE: "percent of the time of each node's event loop",
 }
 _WHOLE: Final = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE})
 VALUE_MIN: Final = 0.001

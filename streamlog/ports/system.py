@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
 
+from streamlog.aio.call_time import CALL_TIME, CallTime
+
 _new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None
 try:
     from uvloop import new_event_loop as _new_event_loop
@@ -43,11 +45,32 @@ class ThreadWorkers:
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(work, *args, **kwargs)
+        call_time = CALL_TIME.get()
+        if call_time is not None and call_time.is_counting:
+            return await self._counted(call, call_time)
+        return await self._run(call)
+
+    async def _run(self, call: Callable[[], T]) -> T:
         try:
             running = asyncio.get_running_loop().run_in_executor(self._pool, call)
         except RuntimeError:  # the interpreter is exiting: pools take no more work, and the last records are sent
             return call()
         return await running
+
+    async def _counted(self, call: Callable[[], T], call_time: CallTime) -> T:
+        used: list[float] = []
+
+        def work() -> T:
+            began = time.thread_time()
+            try:
+                return call()
+            finally:
+                used.append(time.thread_time() - began)
+
+        try:
+            return await self._run(work)
+        finally:
+            call_time.add(sum(used))
 
     def close(self) -> None:
         """Waits for running work; queued work is cancelled."""

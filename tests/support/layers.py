@@ -18,7 +18,7 @@ ALLOWED = {
     "access": {"errors", "printable"},
     "aio": {"model"},
     "config": {"access", "model", "errors"},
-    "ports": {"errors"},
+    "ports": {"aio", "errors"},
     "tls": {"regular_file", "model", "errors", "config", "ports"},
     "records": {"model", "errors"},
     "storage": {"aio", "model", "metrics", "errors", "ports", "records"},
@@ -69,6 +69,7 @@ ALLOWED = {
     },
     "config_providers": {"config", "errors", "regular_file"},
     "client": {
+        "aio",
         "config_providers",
         "url_documents",
         "tls",

@@ -4366,7 +4366,7 @@ class ClientQuotaValue(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """`producer_byte_rate`, `consumer_byte_rate`: bytes a second. `controller_mutation_rate`: partitions created and deleted a
-    second.
+    second. `request_percentage`: percent of the time of each node's event loop that calls may take.
     """
     value: _builtins.float
     """At least 0.001."""

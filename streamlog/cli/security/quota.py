@@ -83,6 +83,7 @@ def set_quota(target: Target, limits: tuple[str, ...], **options: str | bool | N
       producer_byte_rate         bytes of requests to write records, a second
       consumer_byte_rate         bytes of responses with records, a second
       controller_mutation_rate   partitions created and deleted, a second
+      request_percentage         percent of the time of each node's event loop
 
     The limit of a user and a client id precedes that of the user, which precedes that of the client id; names precede
     defaults.

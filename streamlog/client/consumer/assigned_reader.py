@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
+from streamlog.aio.call_time import counted
 from streamlog.client import settings as client_config
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connection.connections import Connections
@@ -122,7 +123,7 @@ class AssignedReader:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in works:
-                    tasks.create_task(work())
+                    tasks.create_task(counted(work()))
         except asyncio.CancelledError:
             if self._state == "open" and self._own_ports is not None and self._on_cancelled is not None:
                 await self._on_cancelled()

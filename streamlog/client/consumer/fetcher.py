@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from streamlog.aio.call_time import counted
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.authentication import is_authentication_failure
@@ -94,10 +95,10 @@ class Fetcher:
     async def run(self) -> None:
         """Until it is cancelled. An exception in here is a bug, and is raised."""
         async with asyncio.TaskGroup() as tasks:
-            self._spawn = tasks.create_task
+            self._spawn = lambda work: tasks.create_task(counted(work))
             for link in self._links.values():
-                tasks.create_task(link.run())
-            await self._locate_all(tasks.create_task)
+                self._spawn(link.run())
+            await self._locate_all(self._spawn)
 
     # Assignment.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from streamlog.access.quotas import REQUEST_PERCENTAGE
 from streamlog.metrics.families import Family, counter
 from streamlog.services.quotas.limits import QuotaLimits
 
@@ -17,6 +18,8 @@ def quota_families(limits: QuotaLimits | None) -> list[Family]:
         return []
     waited = [(key, holder, bucket) for (key, holder), bucket in limits.buckets.items() if bucket.throttled_count]
     waited.sort(key=lambda one: one[2].throttled_s, reverse=True)
+    timed = [(holder, bucket) for (key, holder), bucket in limits.buckets.items() if key == REQUEST_PERCENTAGE]
+    timed.sort(key=lambda one: one[1].used, reverse=True)
     totals = limits.totals.items()
     by_holder = [((key, _name_of(holder.user, holder.client_id)), bucket) for key, holder, bucket in waited]
     return [
@@ -41,6 +44,13 @@ def quota_families(limits: QuotaLimits | None) -> list[Family]:
             "The same by who shares a limit: the hundred that were held up longest since they were first seen.",
             [(names, bucket.throttled_s) for names, bucket in by_holder[:HOLDERS_MAX]],
             ("type", "holder"),
+        ),
+        counter(
+            "streamlog_quota_holder_request_time_seconds_total",
+            "Time that the calls of who shares a request_percentage took, of the event loop and worker threads; the "
+            "hundred that took most.",
+            [((_name_of(holder.user, holder.client_id),), bucket.used / 100) for holder, bucket in timed[:HOLDERS_MAX]],
+            ("holder",),
         ),
     ]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert.records.fetch import fetch_change
 from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
@@ -80,7 +81,7 @@ class FetchStreams:
         stream = _Stream(leaders, self._view, self._configs, reader)
         try:
             async with asyncio.TaskGroup() as tasks:
-                writing = tasks.create_task(stream.write(responses))
+                writing = tasks.create_task(counted(stream.write(responses)))
                 await stream.read(requests)
                 writing.cancel()
         finally:

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, TypeAlias
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert.records.produce import not_appended, produce_stream_request
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import PartitionAppend, ProduceRequest
@@ -55,9 +56,9 @@ class ProduceStreams:
         stream = _Stream(leaders, self._queued, self._openings, self._tracing, call.info)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(stream.write(responses))
+                tasks.create_task(counted(stream.write(responses)))
                 # A task, too: each message then resumes this coroutine alone, not all those around the call.
-                tasks.create_task(stream.read(requests))
+                tasks.create_task(counted(stream.read(requests)))
         finally:
             stream.cancel()
 

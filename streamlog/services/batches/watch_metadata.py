@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert import view as convert
 from streamlog.api.convert.metadata import watched_topics
 from streamlog.api.pb import batches_pb2 as pb
@@ -45,7 +46,7 @@ class WatchMetadata:
         watch = _Watch(self._view, query, call.info)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(watch.follow_controller())
+                tasks.create_task(counted(watch.follow_controller()))
                 await self._send_initial(watch, query, responses, call.info.guard)
                 await watch.send_changes(responses)
         finally:

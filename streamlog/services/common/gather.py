@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from streamlog.aio.call_time import counted
+
 Item = TypeVar("Item")
 Row = TypeVar("Row")
 
@@ -19,5 +21,5 @@ async def call_each(items: Sequence[Item], call: Callable[[Item], Awaitable[Row]
             return await call(item)
 
     async with asyncio.TaskGroup() as tasks:
-        calls = [tasks.create_task(run(item)) for item in items]
+        calls = [tasks.create_task(counted(run(item))) for item in items]
     return [task.result() for task in calls]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert import groups as convert
 from streamlog.api.convert.fields import inside
 from streamlog.api.pb import groups_pb2 as pb
@@ -42,7 +43,7 @@ class Memberships:
         member = _Member(self._coordinator, self._response, call.info.peer)
         try:
             async with asyncio.TaskGroup() as tasks:
-                notifying = tasks.create_task(member.send_notifications(responses))
+                notifying = tasks.create_task(counted(member.send_notifications(responses)))
                 await member.serve(requests, responses)
                 notifying.cancel()
         finally:

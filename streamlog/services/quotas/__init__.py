@@ -1,8 +1,11 @@
-"""How much clients may write, read and create: the limits of the metadata image, enforced by delay.
+"""How much clients may write, read and create, and how much time they may take: limits of the metadata image.
+
+They are enforced by delay.
 
 limits          which limit holds for a caller, and what is used of it
 rate_bucket     one limit in use
 shares          how a limit is divided among the nodes
 mutations       partitions that a request creates or deletes
+call_times      the time that calls take
 gate            around the methods that quotas are for
 """

@@ -6,6 +6,7 @@
             (`CallPace`) until it is its turn. It holds no response then.
     change  each request counts the partitions that it creates or deletes, and is handled once those before it are paid;
             what is refused does not count.
+    all     each call counts the time that it takes (`call_times`), and the next one is handled once that is paid.
 
 Responses say how long their stream or call was held up (throttle_time_ms). A use whose turn is more than TURN_MAX_S
 away, or after the call's deadline, is refused with THROTTLED and RetryInfo; so are those beyond HELD_BYTES_MAX, which
@@ -20,8 +21,9 @@ reaches it may send, as they may call the methods between nodes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from msgspec.structs import replace
@@ -33,6 +35,7 @@ from streamlog.access.quotas import (
     CONTROLLER_MUTATION_RATE,
     KEYS,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     USER_LENGTH_MAX,
     name_of,
 )
@@ -52,6 +55,7 @@ from streamlog.ports import (
     UnaryHandler,
 )
 from streamlog.services.quotas import mutations
+from streamlog.services.quotas.call_times import SERVED_WITHIN_A_WINDOW, StreamTime, timed
 from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
 from streamlog.services.quotas.rate_bucket import RateBucket
 from streamlog.tls.identity import node_of
@@ -83,12 +87,20 @@ _READS: Final = (
     "/streamlog.v1.Records/Subscribe",
     "/streamlog.v1.Records/Consume",
 )
+_OWED_AFTERWARDS: Final = frozenset({CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE})
+"""A use is handled once those before it are paid."""
+_COUNTED: Final = "/streamlog."
+"""Not health checks and reflection."""
 _NOTHING_DONE: Final = frozenset(
     {Status.INVALID_ARGUMENT, Status.PERMISSION_DENIED, Status.RESOURCE_EXHAUSTED, Status.FAILED_PRECONDITION}
 )
 """Of the other errors it is unknown whether the change was made."""
 _THROTTLE_TIME: Final = varint(tag(pb.ProduceResponse.THROTTLE_TIME_MS_FIELD_NUMBER, VARINT))
 """The same number in all responses."""
+
+
+_Counted: TypeAlias = Callable[[bytes, CallInfo, QuotaCaller, float], Awaitable[bytes]]
+"""A handler behind limits; with how long the call was held up so far."""
 
 
 class QuotaGate:
@@ -110,46 +122,75 @@ class QuotaGate:
 
     def unary(self, method: str, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
         """`for_nodes`: nodes connect to this listener."""
-        if method in _WRITES:
-            return self._unary_write(handler, for_nodes=for_nodes)
-        if method in mutations.METHODS:
-            return self._mutation(method, handler, for_nodes=for_nodes)
-        return self._unary_read(handler, for_nodes=for_nodes) if method in _READS else handler
+        counted = self._counted(method, handler)
+
+        def handle(request: bytes, info: CallInfo) -> Awaitable[bytes]:
+            caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
+            if caller is None:
+                return handler(request, info)
+            if self.limits.counts_time and method.startswith(_COUNTED):
+                return self._timed(method, counted, request, info, caller)
+            return counted(request, info, caller, 0.0)
+
+        return handle
 
     def stream(self, method: str, handler: StreamHandler, *, for_nodes: bool) -> StreamHandler:
-        if method not in _WRITES and method not in _READS:
+        if not method.startswith(_COUNTED):
             return handler
 
         async def handle(stream: Stream, info: CallInfo) -> None:
             caller = self._caller(info, for_nodes=for_nodes)
             if caller is None:
                 await handler(stream, info)
-            elif method in _WRITES:
-                await handler(_WriteStream(self, stream, caller, info), info)
+                return
+            time = StreamTime(self, caller, self._wait_max_s(method))
+            if method in _WRITES:
+                counting: Stream = _WriteStream(self, stream, caller, info, time)
+            elif method in _READS:
+                pace = _Pace(self, caller, time=time)
+                counting, info = _ReadStream(self.limits, stream, pace), replace(info, pace=pace)
             else:
-                pace = _Pace(self, caller)
-                await handler(_ReadStream(self.limits, stream, pace), replace(info, pace=pace))
+                counting = _OtherStream(stream, time)
+            await time.run(handler(counting, info))
 
         return handle
 
-    def _unary_write(self, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
-        async def handle(request: bytes, info: CallInfo) -> bytes:
-            caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
-            if caller is None:
-                return await handler(request, info)
-            waited_s = await self.admit(PRODUCER_BYTE_RATE, caller, len(request), len(request), info)
+    def _counted(self, method: str, handler: UnaryHandler) -> _Counted:
+        if method in _WRITES:
+            return self._unary_write(handler)
+        if method in mutations.METHODS:
+            return self._mutation(method, handler)
+        if method in _READS:
+            return self._unary_read(handler)
+        return lambda request, info, caller, waited_s: handler(request, info)
+
+    async def _timed(
+        self, method: str, counted: _Counted, request: bytes, info: CallInfo, caller: QuotaCaller
+    ) -> bytes:
+        bucket = self.limits.bucket(REQUEST_PERCENTAGE, caller)
+        if bucket is None:
+            return await counted(request, info, caller, 0.0)
+        expected = bucket.typical
+        waited_s = await self.admit(
+            REQUEST_PERCENTAGE, caller, expected, len(request), info, wait_max_s=self._wait_max_s(method)
+        )
+        return await timed(self, bucket, expected, counted(request, info, caller, waited_s))
+
+    def _wait_max_s(self, method: str) -> float | None:
+        return self.limits.window_s if method in SERVED_WITHIN_A_WINDOW else None
+
+    def _unary_write(self, handler: UnaryHandler) -> _Counted:
+        async def handle(request: bytes, info: CallInfo, caller: QuotaCaller, waited_s: float) -> bytes:
+            waited_s += await self.admit(PRODUCER_BYTE_RATE, caller, len(request), len(request), info)
             return await handler(request, info) + throttle_field(waited_s)
 
         return handle
 
-    def _mutation(self, method: str, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
-        async def handle(request: bytes, info: CallInfo) -> bytes:
-            caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
-            if caller is None:
-                return await handler(request, info)
+    def _mutation(self, method: str, handler: UnaryHandler) -> _Counted:
+        async def handle(request: bytes, info: CallInfo, caller: QuotaCaller, waited_s: float) -> bytes:
             counts = mutations.mutations_of(method, request, self._view.image, self._default_partitions())
             bucket = self.limits.bucket(CONTROLLER_MUTATION_RATE, caller)
-            waited_s = await self.admit(CONTROLLER_MUTATION_RATE, caller, sum(counts), len(request), info)
+            waited_s += await self.admit(CONTROLLER_MUTATION_RATE, caller, sum(counts), len(request), info)
             refused = 0
             try:
                 response = await handler(request, info)
@@ -164,12 +205,9 @@ class QuotaGate:
 
         return handle
 
-    def _unary_read(self, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
-        async def handle(request: bytes, info: CallInfo) -> bytes:
-            caller = self._caller(info, for_nodes=for_nodes) if self.limits.active else None
-            if caller is None:
-                return await handler(request, info)
-            pace = _Pace(self, caller, info)
+    def _unary_read(self, handler: UnaryHandler) -> _Counted:
+        async def handle(request: bytes, info: CallInfo, caller: QuotaCaller, waited_s: float) -> bytes:
+            pace = _Pace(self, caller, info, waited_s=waited_s)
             response = await handler(request, replace(info, pace=pace))
             return pace.sent(response)
 
@@ -196,22 +234,32 @@ class QuotaGate:
 
     # -- turns
 
-    async def admit(self, key: str, caller: QuotaCaller, amount: int, size: int, info: CallInfo) -> float:
+    async def admit(
+        self,
+        key: str,
+        caller: QuotaCaller,
+        amount: float,
+        size: int,
+        info: CallInfo,
+        *,
+        wait_max_s: float | None = None,
+    ) -> float:
         """Wait until it is the turn of a request of `size` bytes that uses `amount`. Returns for how long, in seconds.
-        RpcError where it is refused.
+        RpcError where it is refused. `wait_max_s`: it is not refused, and waits no longer than this.
         """
         bucket = self.limits.bucket(key, caller) if amount else None
         if bucket is None:
             return 0.0
         begin, place = bucket.end, bucket.place_of(amount)
-        turn = begin if key == CONTROLLER_MUTATION_RATE else place
+        turn = begin if key in _OWED_AFTERWARDS else place
         size += CALL_BYTES
-        self.check(key, bucket, turn, info, size)
+        if wait_max_s is None:
+            self.check(key, bucket, turn, info, size)
         bucket.charge(amount, self.now())
         admitted = False
         self._held_bytes += size
         try:
-            waited_s = await self.wait(key, caller, bucket, turn)
+            waited_s = await self.wait(key, caller, bucket, turn, wait_max_s)
             admitted = True
             return waited_s
         finally:
@@ -219,7 +267,9 @@ class QuotaGate:
             if not admitted:
                 bucket.give_back(begin, place, self.now())
 
-    async def wait(self, key: str, caller: QuotaCaller, bucket: RateBucket, place: float) -> float:
+    async def wait(
+        self, key: str, caller: QuotaCaller, bucket: RateBucket, place: float, wait_max_s: float | None = None
+    ) -> float:
         """Until it is the turn of `place`, or the caller has another limit. Returns for how long, in seconds."""
         now = began = self._clock.monotonic()
         left_s = bucket.left_s(place, now)
@@ -230,9 +280,11 @@ class QuotaGate:
         bucket.throttled_count += 1
         bucket.waiting += 1
         try:
-            while left_s > 0 and self.limits.bucket(key, caller) is bucket:
-                await asyncio.sleep(min(max(left_s, WAIT_MIN_S), WAIT_SLICE_S))
-                left_s = bucket.left_s(place, self._clock.monotonic())
+            until = math.inf if wait_max_s is None else began + wait_max_s
+            while left_s > 0 and now < until and self.limits.bucket(key, caller) is bucket:
+                await asyncio.sleep(min(max(left_s, WAIT_MIN_S), WAIT_SLICE_S, until - now))
+                now = self._clock.monotonic()
+                left_s = bucket.left_s(place, now)
         finally:
             bucket.waiting -= 1
             waited_s = self._clock.monotonic() - began
@@ -263,13 +315,22 @@ class QuotaGate:
 class _Pace:
     """The CallPace of one call that reads. `info`: of a unary call, which may be refused."""
 
-    def __init__(self, gate: QuotaGate, caller: QuotaCaller, info: CallInfo | None = None) -> None:
+    def __init__(
+        self,
+        gate: QuotaGate,
+        caller: QuotaCaller,
+        info: CallInfo | None = None,
+        *,
+        time: StreamTime | None = None,
+        waited_s: float = 0.0,
+    ) -> None:
         self._gate = gate
         self._caller = caller
         self._info = info
         self._bucket: RateBucket | None = None
         self._place = 0.0  # in this bucket, behind what was sent last
-        self._waited_s = 0.0  # not reported yet
+        self._waited_s = waited_s  # not reported yet
+        self._time = time  # None: of a unary call
 
     @property
     def active(self) -> bool:
@@ -281,6 +342,7 @@ class _Pace:
         return None if bucket is None else max(RESPONSE_BYTES_MIN, int(bucket.rate / 4))
 
     async def wait(self) -> None:
+        await self.wait_for_time()
         gate = self._gate
         bucket = gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
         if bucket is None:
@@ -291,15 +353,19 @@ class _Pace:
             gate.check(CONSUMER_BYTE_RATE, bucket, self._place, self._info)
         self._waited_s += await gate.wait(CONSUMER_BYTE_RATE, self._caller, bucket, self._place)
 
+    async def wait_for_time(self) -> None:
+        """What the call has used of its caller's request_percentage is paid."""
+        if self._time is not None:
+            self._waited_s += await self._time.turn()
+
     def sent(self, response: bytes) -> bytes:
         """Counts a response that is sent now; returns it with what was waited."""
         gate = self._gate
         if not gate.limits.active:
             return response
         bucket = gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
-        if bucket is None:
-            return response
-        self._bucket, self._place = bucket, bucket.charge(len(response), gate.now())
+        if bucket is not None:
+            self._bucket, self._place = bucket, bucket.charge(len(response), gate.now())
         waited_s, self._waited_s = self._waited_s, 0.0
         return response + throttle_field(waited_s)
 
@@ -308,11 +374,14 @@ class _ReadStream:
     """Of a call that reads."""
 
     def __init__(self, limits: QuotaLimits, stream: Stream, pace: _Pace) -> None:
-        self.recv = stream.recv
         self.done_sending = stream.done_sending
-        self._send = stream.send
+        self._recv, self._send = stream.recv, stream.send
         self._pace = pace
         self._limits = limits
+
+    async def recv(self) -> bytes | None:
+        await self._pace.wait_for_time()
+        return await self._recv()
 
     def send(self, message: bytes) -> Coroutine[Any, Any, None]:
         return self._send(self._pace.sent(message) if self._limits.active else message)
@@ -321,16 +390,19 @@ class _ReadStream:
 class _WriteStream:
     """Of a call that writes."""
 
-    def __init__(self, gate: QuotaGate, stream: Stream, caller: QuotaCaller, info: CallInfo) -> None:
+    def __init__(self, gate: QuotaGate, stream: Stream, caller: QuotaCaller, info: CallInfo, time: StreamTime) -> None:
         self.done_sending = stream.done_sending
         self._gate = gate
         self._limits = gate.limits
         self._recv, self._send = stream.recv, stream.send
         self._caller = caller
         self._info = info
+        self._time = time
         self._waited_s = 0.0  # not reported yet
 
     async def recv(self) -> bytes | None:
+        if self._limits.counts_time:
+            self._waited_s += await self._time.turn()
         message = await self._recv()
         if self._limits.active and message is not None:
             self._waited_s += await self._gate.admit(
@@ -343,6 +415,23 @@ class _WriteStream:
             waited_s, self._waited_s = self._waited_s, 0.0
             message += throttle_field(waited_s)
         return self._send(message)
+
+
+class _OtherStream:
+    """Of a call that neither writes nor reads records."""
+
+    def __init__(self, stream: Stream, time: StreamTime) -> None:
+        self.done_sending = stream.done_sending
+        self._recv, self._send = stream.recv, stream.send
+        self._time = time
+
+    async def send(self, message: bytes) -> None:
+        await self._time.turn()
+        await self._send(message)
+
+    async def recv(self) -> bytes | None:
+        await self._time.turn()
+        return await self._recv()
 
 
 def throttle_field(waited_s: float) -> bytes:

@@ -1,8 +1,9 @@
 """Which limit holds for a caller, and what is used of it on this node.
 
-A limit holds for all nodes together; each has a share of it (`shares`). Limits come from the image. When its quotas
-change, callers are looked up again: at their next use, and those that wait within WAIT_SLICE_S (`gate`). A bucket
-belongs to a key and a holder, and outlives a change of its rate.
+A limit holds for all nodes together; each has a share of it (`shares`). request_percentage is of each node's own time,
+so each node has all of it. Limits come from the image. When its quotas change, callers are looked up again: at their
+next use, and those that wait within WAIT_SLICE_S (`gate`). A bucket belongs to a key and a holder, and outlives a
+change of its rate.
 
 Client ids are what clients say, so what is kept by them is bounded: beyond BUCKETS_MAX the oldest bucket is dropped,
 one in which no caller waits before others.
@@ -14,7 +15,13 @@ import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from streamlog.access.quotas import CONSUMER_BYTE_RATE, KEYS, PRODUCER_BYTE_RATE, QuotaHolder, limit_of
+from streamlog.access.quotas import (
+    CONTROLLER_MUTATION_RATE,
+    KEYS,
+    REQUEST_PERCENTAGE,
+    QuotaHolder,
+    limit_of,
+)
 from streamlog.api.convert.quota_use import QuotaUse
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
@@ -25,8 +32,9 @@ BUCKETS_MAX: Final = 10_000
 CALLERS_MAX: Final = 20_000
 REPORTED_AFTER_S: Final = 1.5
 """Others that use a limit have reported it by then (`shares.EXCHANGE_S`)."""
-_BYTES: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-"""Used all the time, in small amounts. Mutations are rare and many at once: all windows are free, as of KIP-599."""
+_RARE: Final = CONTROLLER_MUTATION_RATE
+"""Rare, and many at once: all windows are free, as of KIP-599. The others are used all the time, in small amounts."""
+_OF_EACH_NODE: Final = REQUEST_PERCENTAGE
 
 
 class QuotaCaller(NamedTuple):
@@ -52,17 +60,23 @@ class QuotaLimits:
         """`window_num`, `window_s`: quota.window.num, quota.window.size.seconds."""
         self._view = view
         self._clock = clock
-        self._window_s = window_s
+        self.window_s = window_s
         self._windows_s = window_num * window_s
         self._quotas = view.image.quotas  # that `_by_caller` is of
         self._by_caller: dict[tuple[str, QuotaCaller], RateBucket | None] = {}
         self._buckets: dict[tuple[str, QuotaHolder], RateBucket] = {}  # by the age of their last look-up
         self.totals = {key: QuotaTotals() for key in KEYS}
         self.active = len(self._quotas) > 0  # whether there are any quotas; looked at for each message
+        self.counts_time = False  # whether there is a request_percentage; looked at for each step of a stream
+        self._looked_at: object = None  # quotas of which that is
         view.listen(lambda image, _: self._on_image(image))
+        self._on_image(view.image)
 
     def _on_image(self, image: MetadataImage) -> None:
         self.active = len(image.quotas) > 0
+        if image.quotas is not self._looked_at:
+            self._looked_at = image.quotas
+            self.counts_time = any(REQUEST_PERCENTAGE in limits for limits in image.quotas.values())
 
     @property
     def buckets(self) -> dict[tuple[str, QuotaHolder], RateBucket]:
@@ -84,7 +98,7 @@ class QuotaLimits:
         now = self._clock.monotonic()
         found = []
         for (key, holder), bucket in self._buckets.items():
-            use = bucket.take_use(now)
+            use = None if key == _OF_EACH_NODE else bucket.take_use(now)
             if use is not None:
                 found.append(QuotaUse(key, holder, *use))
         return found
@@ -93,6 +107,8 @@ class QuotaLimits:
         """`share`: this node's of a limit; for limits whose use the nodes have not reported yet, the same for each."""
         now, nodes = self._clock.monotonic(), self._node_count()
         for known, bucket in self._buckets.items():
+            if known[0] == _OF_EACH_NODE:
+                continue
             is_reported = bucket.used_for_s(now) >= REPORTED_AFTER_S
             bucket.rate = share(known, bucket.limit) if is_reported else bucket.limit / nodes
 
@@ -107,10 +123,10 @@ class QuotaLimits:
         if bucket is None:
             bucket = RateBucket(
                 limit.rate,
-                limit.rate / self._node_count(),
+                limit.rate if key == _OF_EACH_NODE else limit.rate / self._node_count(),
                 self._clock.monotonic(),
-                burst_s=self._window_s if key in _BYTES else self._windows_s,
-                charge_max_s=self._windows_s if key in _BYTES else math.inf,
+                burst_s=self._windows_s if key == _RARE else self.window_s,
+                charge_max_s=math.inf if key == _RARE else self._windows_s,
             )
             if len(self._buckets) >= BUCKETS_MAX:
                 self._drop_one()

@@ -18,6 +18,11 @@ from typing import Final
 
 GAPS_MAX: Final = 100
 """Further uses that did not happen keep their places: those with the same limit wait longer."""
+TYPICAL_BEGIN: Final = 0.1
+TYPICAL_MIN: Final = 0.001
+"""Above 0, so that each use has a place."""
+TYPICAL_WEIGHT: Final = 0.1
+"""Of one use in the typical amount."""
 
 
 class RateBucket:
@@ -34,6 +39,8 @@ class RateBucket:
         "rate",
         "throttled_count",
         "throttled_s",
+        "typical",
+        "used",
         "waiting",
     )
 
@@ -46,6 +53,8 @@ class RateBucket:
         self.waiting = 0  # uses
         self.throttled_count = 0  # uses that were delayed or refused, and by how much in all
         self.throttled_s = 0.0
+        self.typical = TYPICAL_BEGIN  # amount of a use, for those whose amount is known only at their end
+        self.used = 0.0  # by these
         self._burst_s = burst_s
         self._charge_max_s = charge_max_s
         self._charged = 0.0  # in all
@@ -99,8 +108,15 @@ class RateBucket:
         elif len(self._gaps) < GAPS_MAX:
             insort(self._gaps, (begin, place - begin))
 
+    def settle(self, expected: float, amount: float, now: float) -> None:
+        """A use that was charged as `expected` has ended, and was of `amount`."""
+        self.used += amount
+        self.typical = max(TYPICAL_MIN, self.typical + (amount - self.typical) * TYPICAL_WEIGHT)
+        most = self.rate * self._charge_max_s
+        self.refund(min(expected, most) - min(amount, most), now)
+
     def refund(self, amount: float, now: float) -> None:
-        """So much of a use whose turn has come did not happen: those behind it move forward."""
+        """So much of a use whose turn has come did not happen: those behind it move forward; below 0, backward."""
         self._served += amount
         self._advance(now)
 

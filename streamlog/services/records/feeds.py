@@ -12,6 +12,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
+from streamlog.aio.call_time import counted
 from streamlog.api import calls, fetched
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2 as pb
@@ -63,7 +64,7 @@ class FeedSource:
     async def _here(self, reader: Reader) -> AsyncIterator[_Exchange]:
         pipe = _Pipe()
         async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(self._serve(pipe, reader))
+            serving = tasks.create_task(counted(self._serve(pipe, reader)))
             try:
                 yield pipe
             finally:
@@ -109,7 +110,7 @@ class Feed:
     async def run(self) -> None:
         try:
             async with self._source.open(self._leader, self._reader) as exchange, asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(self._send(exchange))
+                sending = tasks.create_task(counted(self._send(exchange)))
                 while (answer := await exchange.recv()) is not None:
                     await self._receiver.on_fetched(answer)
                 sending.cancel()

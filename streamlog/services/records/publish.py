@@ -20,6 +20,7 @@ from typing import Final
 from crc32c import crc32c
 from msgspec import Struct
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert.records import publish as convert
 from streamlog.api.convert.records.publish import NewRecord, PublishOptions, RecordPartitioner
 from streamlog.api.pb import records_pb2 as pb
@@ -290,7 +291,7 @@ async def write_all(
         by_partition.setdefault(batch.write.partition, []).append(number)
     async with asyncio.TaskGroup() as tasks:
         for numbers in by_partition.values():
-            tasks.create_task(one_partition(numbers))
+            tasks.create_task(counted(one_partition(numbers)))
     return [outcomes[number] for number in range(len(prepared.batches))]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert.records import publish as convert
 from streamlog.api.convert.records.publish import PublishOptions
 from streamlog.api.pb import records_pb2 as pb
@@ -72,7 +73,7 @@ class PublishStreams:
             returns_token=bool(first.producer_token),
         )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(stream.answers.send_all(responses))
+            tasks.create_task(counted(stream.answers.send_all(responses)))
             await stream.read(first, requests, tasks)
 
 
@@ -130,8 +131,8 @@ class _Stream:
         self._token = prepared.token
         deadline = self._clock.monotonic() + options.timeout_ms / 1000
         queued = [self._queues.join(placed.write) for placed in prepared.batches]
-        writes = [tasks.create_task(self._queues.write(one, prepared.acks, deadline)) for one in queued]
-        self.answers.add(tasks.create_task(self._answer_of(prepared, writes)))
+        writes = [tasks.create_task(counted(self._queues.write(one, prepared.acks, deadline))) for one in queued]
+        self.answers.add(tasks.create_task(counted(self._answer_of(prepared, writes))))
 
     async def _answer_of(
         self, prepared: PreparedPublish, writes: list[asyncio.Task[WriteResult]]

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert.records import publish as convert
 from streamlog.api.convert.records import publish_transactions as convert_transactions
 from streamlog.api.convert.records.publish_transactions import EndRequest
@@ -124,7 +125,7 @@ class TransactionalStream:
         try:
             former = await self._start()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._answers.send_all(responses))
+                tasks.create_task(counted(self._answers.send_all(responses)))
                 is_open = await self._take(first, pb.PublishStreamResponse(former_outcome=former), tasks)
                 while is_open and (request := await requests.recv()) is not None:
                     convert.check_in_stream(request, is_first=False, is_transactional=True)
@@ -182,7 +183,7 @@ class TransactionalStream:
                 self._answers.add(error)
                 return False
             answer.producer_token = _token_of(self._identity).encode()
-            self._answers.add(tasks.create_task(self._complete(written)))
+            self._answers.add(tasks.create_task(counted(self._complete(written))))
         return True
 
     async def _begin(
@@ -287,7 +288,7 @@ class TransactionalStream:
     # -- writes in flight
 
     def _go(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = tasks.create_task(work)
+        task = tasks.create_task(counted(work))
         self._going[task] = None
         task.add_done_callback(self._going.pop)
         return task

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from streamlog.aio.call_time import counted
 from streamlog.api import calls
 from streamlog.api.convert.records import subscribe as convert
 from streamlog.api.pb import batches_pb2
@@ -81,7 +82,7 @@ class SubscribeHandler:
         try:
             async with self._outgoing.reader() as reader, asyncio.TaskGroup() as tasks:
                 placement.reader, placement.pace = reader, call.info.pace
-                placing = tasks.create_task(placement.run(tasks))
+                placing = tasks.create_task(counted(placement.run(tasks)))
                 await SubscribeDelivery(query, placement, self._view, self._workers, self._traffic).run(responses)
                 placing.cancel()
                 placement.stop()

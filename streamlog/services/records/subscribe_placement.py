@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert.records import subscribe as convert
 from streamlog.api.convert.records.subscribe import OffsetPosition, Position, SubscribeQuery, TopicSubscription
 from streamlog.api.errors import from_message
@@ -231,7 +232,7 @@ class PartitionPlacement:
             account.on_end = None if self.reader is None else self.reader.end
             account.pace = self.pace
             feed = Feed(leader, self._feed_source, settings, self, account)
-            known = self._feeds[leader] = (feed, tasks.create_task(feed.run()))
+            known = self._feeds[leader] = (feed, tasks.create_task(counted(feed.run())))
         partition.leader = leader
         partition.generation += 1
         part = batches_pb2.FetchPartition(

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from streamlog.aio.call_time import counted
 from streamlog.api.convert.records import consume as convert
 from streamlog.api.convert.records.consume import ConsumeJoin, ConsumeUp
 from streamlog.api.convert.records.subscribe import partition_status, received_record
@@ -136,7 +137,7 @@ class _Stream:
             self._take(up)
             async with asyncio.TaskGroup() as tasks:
                 work = (self._send_records(), self._keep_committing(), self._send_statuses())
-                others = [tasks.create_task(one) for one in work]
+                others = [tasks.create_task(counted(one)) for one in work]
                 await self._receive(requests)
                 for task in others:
                     task.cancel()
