@@ -9,7 +9,8 @@ last, and to another one when that fails, does not answer, or cannot forward the
     any other error                                             raised
 
 Attempts are separated by a back-off. After the timeout the last error is raised; where that is a timeout of one node,
-which may only have had too little time, with the error before it. A call whose response was lost may have been carried
+which may only have had too little time, with the error before it; where the last node was not reached, what another one
+returned before. A call whose response was lost may have been carried
 out, and is retried all the same, as Kafka's clients do: it may then find its own work done (TOPIC_ALREADY_EXISTS).
 """
 
@@ -88,7 +89,8 @@ class AnyNode:
                 refusal = refusal if isinstance(error, (NetworkError, RequestTimedOutError)) else error
                 await self._backoff.wait(attempt, left_s=deadline - self._clock.monotonic())
                 now = self._clock.monotonic()
-                if now >= deadline or (isinstance(error, NetworkError) and now >= unreachable_at):
+                no_node = isinstance(error, NetworkError) and refusal is None
+                if now >= deadline or (no_node and now >= unreachable_at):
                     raise self._reason(error, refusal) from error
             else:
                 self._address = address
@@ -106,5 +108,7 @@ class AnyNode:
             return error
         if isinstance(error, SslAuthenticationError):
             return error
+        if refusal is not None:
+            return refusal
         known = ", ".join(self._connections.bootstrap)
         return BrokerNotAvailableError(f"no node answers at {known}", address=known)

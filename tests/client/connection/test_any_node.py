@@ -113,6 +113,16 @@ async def test_where_the_last_attempt_gets_no_answer_the_error_before_is_reporte
     assert str(raised.value) == message
 
 
+async def test_where_the_last_node_is_not_reached_the_error_of_another_one_is_reported() -> None:
+    """A node answers, so it is not said that none does; and it is not given up before the timeout."""
+    asked: Any = _Asked(QuorumUnavailableError("no majority"), NetworkError("refused"), NetworkError("refused"))
+    node = AnyNode(asked, asked, asked, AskTimes(total_s=3, unreachable_s=1))
+    call: Any = None
+    with pytest.raises(QuorumUnavailableError, match="no majority"):
+        await node.ask(call, call)
+    assert asked.monotonic() == 3
+
+
 def test_that_no_node_answers_is_reported_sooner() -> None:
     async def scenario(bench: Bench) -> None:
         began = bench.clock.monotonic()
