@@ -71,7 +71,12 @@ def test_the_majority_of_the_voters_is_lost(operator: Operator) -> None:
     # Once the leader has noticed it; what it had accepted before may be carried out or not.
     create = ["topic", "create", "late", "--request-timeout-ms", "2000"]
     operator.until(lambda: "No metadata quorum: 1 of 3 voters answers" in operator.output(create))
-    assert re.findall(r"^(\d)\b", operator.run(look), re.MULTILINE) == ["1", "2", "3"]
+    shown = operator.run(look)
+    assert re.findall(r"^(\d)\t\S+\tvoter\t(yes|no)\b", shown, re.MULTILINE) == [("1", "yes"), ("2", "no"), ("3", "no")]
+    assert "No metadata quorum: 1 of 3 voters answers this machine: start the nodes that do not." in shown
+    health = operator.output(["cluster", "health"])
+    for node_id in (2, 3):
+        assert re.search(rf"Node {node_id} (does not answer at|\(\S+\) is fenced)", health), health
     operator.cluster.start_node(2)
     operator.cluster.start_node(3)
     operator.until(operator.nothing_is_under_replicated)

@@ -11,12 +11,12 @@ import click
 from msgspec.structs import replace
 
 from streamlog.cli.cluster.health import health
-from streamlog.cli.common.answering import not_answering
+from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
 from streamlog.cli.common.failures import end_with
 from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
 from streamlog.cli.common.progress import counting
-from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.session import open_admin, with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.partition.rebalance import rebalance
 from streamlog.client.admin.async_admin import AsyncAdmin
@@ -29,6 +29,7 @@ from streamlog.client.admin.values import (
     Scrub,
     VoterDescription,
 )
+from streamlog.errors import StreamlogError
 
 _NODE_COLUMNS: Final = (
     "node",
@@ -41,7 +42,7 @@ _NODE_COLUMNS: Final = (
     "leaders",
     "clock_skew_ms",
 )
-_VOTER_COLUMNS: Final = ("node", "address", "role", "match_index", "lag")
+_VOTER_COLUMNS: Final = ("node", "address", "role", "answers", "match_index", "lag")
 _DISK_COLUMNS: Final = (
     "node",
     "path",
@@ -81,7 +82,7 @@ def describe(target: Target, output: Output) -> None:
       streamlogctl cluster describe
       streamlogctl cluster describe --output json | jq .under_replicated_partition_count
     """
-    found = with_admin(target, lambda admin: admin.describe_cluster())
+    found = with_admin(target, lambda admin: admin.describe_cluster(), needs_quorum=False)
     silent = not_answering(one.address for one in found.nodes if one.state is NodeState.ACTIVE)
     facts = _facts(found)
     rows = [_node_row(found, index, silent) for index in range(len(found.nodes))]
@@ -127,29 +128,37 @@ def _node_row(found: ClusterDescription, index: int, silent: frozenset[str]) -> 
 @output_option
 @cluster_options
 def quorum(target: Target, output: Output) -> None:
-    """Show the voters of the metadata quorum, and how far each is behind.
+    """Show the voters of the metadata quorum, whether each answers this machine, and how far it is behind.
+
+    Without a quorum, that is without a majority of the voters, records are written and read where partitions have
+    leaders, and nothing can be created, altered or elected.
 
     \b
     Example:
       streamlogctl cluster quorum
     """
-    found = with_admin(target, lambda admin: admin.describe_cluster())
-    leader = next((node for node in found.nodes if node.node_id == found.controller), None)
-    if leader is not None and all(voter.match_index is None for voter in found.voters):
-        # Only the leader knows the voters' positions, and another node has answered.
-        found = with_admin(replace(target, servers=(leader.address,)), lambda admin: admin.describe_cluster())
+    found = with_admin(target, lambda admin: _described_by_its_leader(target, admin), needs_quorum=False)
+    addresses = voter_addresses(found)
+    silent = not_answering(addresses)
+    by_leader = any(voter.match_index is not None for voter in found.voters)
+    lost = "" if by_leader else no_quorum(addresses, silent)
     facts: dict[str, str | int | None] = {
-        "leader": found.controller,
+        "leader": None if lost else found.controller,  # a node without the quorum names the last one that it knew
         "term": found.quorum_term,
         "commit_index": found.commit_index,
     }
-    rows = [_voter_row(found, voter) for voter in found.voters]
+    rows = [
+        _voter_row(found, voter, leader=facts["leader"], answers=address not in silent)
+        for voter, address in zip(found.voters, addresses, strict=True)
+    ]
     if output is Output.JSON:
         show_json(facts | {"voters": rows})
         return
     show_facts(output, facts)
     say()
     show_rows(output, rows, columns=_VOTER_COLUMNS)
+    if lost:
+        say(f"{lost.partition(' (')[0]} this machine: start the nodes that do not.")
     for voter in found.voters:
         if voter.without_vote:
             say(
@@ -159,21 +168,35 @@ def quorum(target: Target, output: Output) -> None:
             )
 
 
-def _voter_row(found: ClusterDescription, voter: VoterDescription) -> Row:
+async def _described_by_its_leader(target: Target, admin: AsyncAdmin) -> ClusterDescription:
+    """Only the quorum's leader knows the voters' positions; where it does not answer, by the node that did."""
+    found = await admin.describe_cluster()
+    leader = next((node for node in found.nodes if node.node_id == found.controller), None)
+    if leader is None or any(voter.match_index is not None for voter in found.voters):
+        return found
+    try:
+        async with open_admin(replace(target, servers=(leader.address,))) as there:
+            return await there.describe_cluster()
+    except StreamlogError:
+        return found
+
+
+def _voter_row(found: ClusterDescription, voter: VoterDescription, *, leader: object, answers: bool) -> Row:
     known = voter.match_index is not None
     return {
         "node": voter.node_id,
         "address": voter.address,
-        "role": _role(found, voter),
+        "role": _role(leader, voter),
+        "answers": answers,
         "match_index": voter.match_index if known else "unknown",
         "lag": max(0, found.commit_index - (voter.match_index or 0)) if known else "unknown",
     }
 
 
-def _role(found: ClusterDescription, voter: VoterDescription) -> str:
+def _role(leader: object, voter: VoterDescription) -> str:
     if voter.without_vote:
         return "no vote"
-    return "leader" if voter.node_id == found.controller else "voter"
+    return "leader" if voter.node_id == leader else "voter"
 
 
 @cluster.command

@@ -8,9 +8,11 @@ from typing import Final
 
 import click
 
+from streamlog.cli.cluster.doctor.connections import unanswered_findings
 from streamlog.cli.common.output import Output, Row, output_option, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.monitor import HealthFinding, Severity, findings_of, read_cluster_state
 from streamlog.printable import escaped
 
@@ -26,14 +28,22 @@ _COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
 def health(target: Target, output: Output, *, critical_only: bool) -> None:
     """Show the cluster's problems, each with its cause and what to do. Exit code 0: none; 3: at least one.
 
+    Each node that the metadata calls active is called, too: one that has just failed, or is out of reach, is found.
+
     \b
     Examples:
       streamlogctl cluster health
       streamlogctl cluster health --critical && ./deploy.sh
       streamlogctl cluster health --output json | jq -r '.[].problem'
     """
-    state = with_admin(target, read_cluster_state)
-    found = [one for one in findings_of(state) if one.severity is Severity.CRITICAL or not critical_only]
+
+    async def examine(admin: AsyncAdmin) -> list[HealthFinding]:
+        state = await read_cluster_state(admin)
+        return [*findings_of(state), *await unanswered_findings(target, state.cluster)]
+
+    found = with_admin(target, examine, needs_quorum=False)
+    found = [one for one in found if one.severity is Severity.CRITICAL or not critical_only]
+    found.sort(key=lambda one: one.severity is not Severity.CRITICAL)
     show_findings(output, found)
     if found:
         sys.exit(UNHEALTHY)

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from streamlog.client.admin.values import ClusterDescription
+
 CONNECT_TIMEOUT_S: Final = 1.0
 _RESOLVE_TIMEOUT_S: Final = 1.0
 
@@ -45,11 +47,17 @@ def _answers(address: str) -> bool:
     return True
 
 
+def voter_addresses(cluster: ClusterDescription) -> list[str]:
+    """Of each voter, in their order: its address for clients; of one that is not registered, the quorum's."""
+    known = {node.node_id: node.address for node in cluster.nodes}
+    return [known.get(voter.node_id, voter.address) for voter in cluster.voters]
+
+
 def no_quorum(addresses: Iterable[str], silent: frozenset[str]) -> str:
     """What to say where too few of the voters at `addresses` answer for a metadata quorum; empty if enough do."""
     voters = list(addresses)
     answering = sum(one not in silent for one in voters)
-    if 2 * answering > len(voters):
+    if not voters or 2 * answering > len(voters):
         return ""
     verb = "answers" if answering == 1 else "answer"
     return f"No metadata quorum: {answering} of {len(voters)} voters {verb} (see: streamlogctl cluster quorum)"

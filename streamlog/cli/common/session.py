@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -10,42 +11,65 @@ from typing import Any, Final, TypeVar
 import click
 from msgspec.structs import replace
 
-from streamlog.cli.common.answering import no_quorum, not_answering
+from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
 from streamlog.cli.common.failures import Interrupted, failed
 from streamlog.cli.common.output import say
 from streamlog.cli.common.target import UNREACHABLE_MS, Target
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.errors import NotControllerError, QuorumUnavailableError, RequestTimedOutError, StreamlogError
+from streamlog.errors import (
+    BrokerNotAvailableError,
+    NotControllerError,
+    QuorumUnavailableError,
+    RequestTimedOutError,
+    StreamlogError,
+)
 from streamlog.ports import system
 
 T = TypeVar("T")
-_OF_THE_QUORUM: Final = (RequestTimedOutError, QuorumUnavailableError, NotControllerError)
+_OF_THE_QUORUM: Final = (BrokerNotAvailableError, NotControllerError, QuorumUnavailableError, RequestTimedOutError)
+_NOTICE_S: Final = 3.0
+"""After this a command that waits says so, if a lost quorum is the reason."""
 
 
-def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
-    """Runs `work` and returns its result. ClickException for its errors."""
+def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]], *, needs_quorum: bool = True) -> T:
+    """Runs `work` and returns its result. ClickException for its errors. `needs_quorum`: where it takes long because
+    there is no quorum, this is said.
+    """
 
     async def run() -> T:
         async with open_admin(target) as admin:
-            return await work(admin)
+            if not needs_quorum:
+                return await work(admin)
+            notice = asyncio.create_task(_say_what_it_waits_for(target))
+            try:
+                return await work(admin)
+            finally:
+                notice.cancel()
 
     return finish(run(), reason_of=lambda error: _no_quorum(target, error))
 
 
 def _no_quorum(target: Target, error: StreamlogError) -> str:
     """Where voters that do not answer are the reason of an error: how many; else empty."""
-    if not isinstance(error, _OF_THE_QUORUM):
+    return system.run(_lost_quorum(target)) if isinstance(error, _OF_THE_QUORUM) else ""
+
+
+async def _say_what_it_waits_for(target: Target) -> None:
+    await asyncio.sleep(_NOTICE_S)
+    if reason := await _lost_quorum(target):
+        say(f"{reason}; waiting for it for up to {target.request_timeout_ms / 1000:g} s.", err=True)
+
+
+async def _lost_quorum(target: Target) -> str:
+    """How many voters answer, where too few do; empty where enough do, or that is unknown."""
+    if len(await asyncio.to_thread(not_answering, target.servers)) == len(target.servers):
         return ""
-
-    async def run() -> list[str]:
-        async with open_admin(replace(target, request_timeout_ms=UNREACHABLE_MS)) as admin:
-            return [voter.address for voter in (await admin.describe_cluster()).voters]
-
     try:
-        voters = system.run(run())
+        async with open_admin(replace(target, request_timeout_ms=UNREACHABLE_MS)) as admin:
+            voters = voter_addresses(await admin.describe_cluster())
     except StreamlogError:
         return ""
-    return no_quorum(voters, not_answering(voters))
+    return no_quorum(voters, await asyncio.to_thread(not_answering, voters))
 
 
 async def check_reachable(target: Target) -> None:

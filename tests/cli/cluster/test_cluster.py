@@ -33,7 +33,7 @@ def test_describe_for_programs(served: ServedCluster) -> None:
 def test_quorum(served: ServedCluster) -> None:
     lines = served.run("cluster", "quorum").stdout.splitlines()
     assert lines[:2] == ["leader\t1", "term\t3"]
-    assert lines[-1] == "2\tnode2:9092\tvoter\tunknown\tunknown"
+    assert lines[-1] == "2\tnode2:9092\tvoter\tyes\tunknown\tunknown"
 
 
 def test_voters_come_and_go(served: ServedCluster) -> None:

@@ -59,4 +59,4 @@ def with_cluster(target: Target) -> list[HealthFinding]:
         state = await read_cluster_state(admin)
         return [*findings_of(state), *await connection_findings(target, state.cluster)]
 
-    return with_admin(target, examine)
+    return with_admin(target, examine, needs_quorum=False)

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
 from streamlog.cli.common.session import open_admin
 from streamlog.cli.common.target import UNREACHABLE_MS, Target
 from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState
@@ -19,20 +20,52 @@ from streamlog.monitor import HealthFinding, Severity
 from streamlog.tls.described import described, described_pem
 
 EXPIRY_WARNING: Final = datetime.timedelta(days=30)
+ANSWER_MS: Final = 10_000
+"""How long a node may take to answer: one that hangs accepts connections."""
 _CLIENT_FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
 
 async def connection_findings(target: Target, cluster: ClusterDescription | None) -> list[HealthFinding]:
-    """Of the nodes that the controller holds for active: the others are findings of the cluster's health already."""
-    found = list(file_findings(target.from_file))
-    active = [] if cluster is None else [node for node in cluster.nodes if node.state is NodeState.ACTIVE]
-    for some in await asyncio.gather(*(_node_findings(target, node) for node in active)):
-        found += some
+    """Of the client's certificates, the nodes' addresses, and the certificates that the nodes show."""
+    found = [*file_findings(target.from_file), *await unanswered_findings(target, cluster)]
+    if cluster is not None and target.from_file.get("security.protocol", "").upper() in ("SSL", "SASL_SSL"):
+        active = [node for node in cluster.nodes if node.state is NodeState.ACTIVE]
+        for node, expires in zip(active, await asyncio.gather(*map(_certificate_of, active)), strict=True):
+            found += certificate_findings(f"node {node.node_id}", expires, _now())
     return found
 
 
-async def _node_findings(target: Target, node: NodeDescription) -> list[HealthFinding]:
-    alone = replace(target, servers=(node.address,))
+async def unanswered_findings(target: Target, cluster: ClusterDescription | None) -> list[HealthFinding]:
+    """Of the nodes that the metadata calls active: the others are findings of the cluster's health already. A node
+    that has failed is called active until its session times out; without a quorum for as long as that is missing.
+    """
+    if cluster is None:
+        return []
+    active = [node for node in cluster.nodes if node.state is NodeState.ACTIVE]
+    found = [one for some in await asyncio.gather(*(_answer_of(target, node) for node in active)) for one in some]
+    if found and all(voter.match_index is None for voter in cluster.voters):  # not from the quorum's leader
+        voters = voter_addresses(cluster)
+        silent = await asyncio.to_thread(not_answering, voters)
+        if no_quorum(voters, silent):
+            found.append(_too_few_voters(len(voters) - sum(one in silent for one in voters), len(voters)))
+    return found
+
+
+def _too_few_voters(answering: int, count: int) -> HealthFinding:
+    return HealthFinding(
+        severity=Severity.CRITICAL,
+        subject="quorum",
+        problem=f"Of the {count} voters of the metadata quorum {answering} {'answers' if answering == 1 else 'answer'} "
+        "this machine.",
+        cause="If the others are down there is no quorum: nothing can be created, altered or elected, and the states "
+        "shown here may be out of date.",
+        remedy="Start the voters that are down: streamlogctl cluster quorum.",
+    )
+
+
+async def _answer_of(target: Target, node: NodeDescription) -> list[HealthFinding]:
+    timeout_ms = min(target.request_timeout_ms, ANSWER_MS)
+    alone = replace(target, servers=(node.address,), request_timeout_ms=timeout_ms)
     try:
         async with open_admin(alone) as admin:
             answered = (await admin.describe_node()).node_id
@@ -42,9 +75,9 @@ async def _node_findings(target: Target, node: NodeDescription) -> list[HealthFi
                 severity=Severity.CRITICAL,
                 subject=f"node {node.node_id}",
                 problem=f"Node {node.node_id} does not answer at {node.address}, the address that it gives to clients.",
-                cause=f"From this machine: {error.message}.",
-                remedy="Start the node if it is down; else set its advertised.listeners to an address that clients "
-                "reach, or open its port in the firewall.",
+                cause=f"It is down, hangs, or cannot be reached from this machine ({error.message}).",
+                remedy="Start it if it is down; else set its advertised.listeners to an address that clients reach, or "
+                "open its port in the firewall.",
             )
         ]
     if answered != node.node_id:
@@ -57,8 +90,6 @@ async def _node_findings(target: Target, node: NodeDescription) -> list[HealthFi
                 remedy="Give each node an address of its own in advertised.listeners.",
             )
         ]
-    if target.from_file.get("security.protocol", "").upper() in ("SSL", "SASL_SSL"):
-        return list(certificate_findings(f"node {node.node_id}", await _certificate_of(node), _now()))
     return []
 
 

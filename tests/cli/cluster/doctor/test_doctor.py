@@ -5,22 +5,30 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from streamlog.cli.cluster.doctor.connections import certificate_findings, connection_findings, file_findings
+from streamlog.cli.cluster.doctor.connections import (
+    certificate_findings,
+    connection_findings,
+    file_findings,
+    unanswered_findings,
+)
 from streamlog.cli.common.target import Target
 from streamlog.cli.main import main
 from streamlog.daemon.free_ports import free_ports
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, RaftIndex
 from streamlog.monitor import Severity
 from streamlog.ports import system
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.tls.authority import Authority
 from streamlog.tls.settings_files import client_settings
+from tests.support.health_samples import cluster as described_cluster
+from tests.support.health_samples import node
 
 CLEAN = 0
 FOUND = 3
@@ -46,11 +54,30 @@ def test_addresses_that_lead_nowhere_or_elsewhere(tmp_path: Path) -> None:
         described = cluster.with_admin(lambda admin: admin.describe_cluster())
         first, second = described.nodes
         (port,) = free_ports(1)
-        moved = replace(described, nodes=(replace(first, port=port), replace(second, node_id=BrokerId(7))))
+        voters = tuple(
+            replace(voter, match_index=RaftIndex(0)) for voter in described.voters
+        )  # as the quorum's leader says it
+        nodes = (replace(first, port=port), replace(second, node_id=BrokerId(7)))
+        moved = replace(described, nodes=nodes, voters=voters)
         target = Target(servers=(cluster.address(1),), request_timeout_ms=30_000)
         nowhere, elsewhere = system.run(connection_findings(target, moved))
         assert nowhere.problem == f"Node 1 does not answer at 127.0.0.1:{port}, the address that it gives to clients."
         assert elsewhere.problem == f"At {second.address}, the address of node 7, node 2 answers."
+
+
+def test_a_node_that_hangs_and_voters_that_do_not_answer() -> None:
+    """Of what a node without the quorum says: it calls the others active, and knows of no voter how far it is."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging, socket.socket() as killed:
+        killed.bind(("127.0.0.1", 0))  # reserved, and refuses connections
+        one, two = (server.getsockname()[1] for server in (hanging, killed))
+        nodes = [replace(node(number), host="127.0.0.1", port=port) for number, port in ((1, one), (2, two))]
+        described = described_cluster(*nodes, held=(None, None))
+        target = Target(servers=(f"127.0.0.1:{one}",), request_timeout_ms=1_000)
+        hangs, down, quorum = system.run(unanswered_findings(target, described))
+        assert hangs.problem == f"Node 1 does not answer at 127.0.0.1:{one}, the address that it gives to clients."
+        assert down.problem == f"Node 2 does not answer at 127.0.0.1:{two}, the address that it gives to clients."
+        assert quorum.problem == "Of the 2 voters of the metadata quorum 1 answers this machine."
+        assert {one.severity for one in (hangs, down, quorum)} == {Severity.CRITICAL}
 
 
 def test_a_secure_cluster_is_reached_with_its_certificates(tmp_path: Path) -> None:
