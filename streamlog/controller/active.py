@@ -39,8 +39,9 @@ from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import ControllerContext
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.partitions.leaders import ElectLeaders
-from streamlog.metadata.records import Broker
+from streamlog.metadata.records import Broker, MetadataVersion
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
@@ -72,7 +73,9 @@ class ActiveController:
         random: Random,
         clock: Clock,
         probe: Probe,
+        metadata_version_max: MetadataVersion = METADATA_VERSION_MAX,
     ) -> None:
+        """`metadata_version_max`: the level that a cluster without any gets."""
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._quorum = quorum
@@ -83,6 +86,7 @@ class ActiveController:
         self._clock = clock
         self._clocks = QuorumClocks(clock, 0)  # of the current controller term
         self._probe = probe
+        self._metadata_version_max = metadata_version_max
         self._current_term: ControllerTerm | None = None
         self.recovery = UncleanRecovery(
             view=view, network=network, context_of=self._context_of, submit=self._submit, probe=probe
@@ -126,6 +130,7 @@ class ActiveController:
                 view=self._view,
                 context_of=self._context_of,
                 probe=self._probe,
+                metadata_version_max=self._metadata_version_max,
             )
             self._clocks = QuorumClocks(self._clock, self._random.getrandbits(53) or 1)
             self._view.set_controller(self._node_id, leadership.address)

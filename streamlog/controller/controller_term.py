@@ -33,8 +33,10 @@ from streamlog.metadata.cluster import Bootstrap, TakeOver
 from streamlog.metadata.controller import Command, command_for, decide
 from streamlog.metadata.convert import BATCH_BYTES_MAX, encode_batch
 from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, Then, Timer
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.partitions.settle import Settle
+from streamlog.metadata.records import MetadataVersion
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftTerm
 from streamlog.ports import Probe
@@ -107,7 +109,9 @@ class ControllerTerm:
         view: MetadataView,
         context_of: Callable[[Collection[BrokerId]], ControllerContext],
         probe: Probe,
+        metadata_version_max: MetadataVersion = METADATA_VERSION_MAX,
     ) -> None:
+        """`metadata_version_max`: the level that a cluster without any gets."""
         self.term = term
         self._quorum = quorum
         self._view = view
@@ -123,7 +127,8 @@ class ControllerTerm:
         self._in_flight_changed = asyncio.Event()
         self._ended = False
         if not view.image.metadata_version:
-            self._queue.append(_Pending(Bootstrap(cluster_id=cluster_id), None))
+            first = Bootstrap(cluster_id=cluster_id, metadata_version=metadata_version_max)
+            self._queue.append(_Pending(first, None))
         self._queue.append(_Pending(TakeOver(), None))
         self._queue_changed.set()
 

@@ -37,7 +37,7 @@ from streamlog.errors import first_error
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
-from streamlog.metadata.records import EPOCH_FROM_INDEX
+from streamlog.metadata.records import EPOCH_FROM_INDEX, MetadataVersion
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node import served_methods
@@ -73,9 +73,12 @@ CLOSE_GRACE_S: Final = 0.25
 class Node:
     """`run` once. `config` names its directories by absolute paths."""
 
-    def __init__(self, config: Loaded, ports: Ports) -> None:
-        """InvalidConfigError."""
+    def __init__(
+        self, config: Loaded, ports: Ports, metadata_version_max: MetadataVersion = METADATA_VERSION_MAX
+    ) -> None:
+        """InvalidConfigError. `metadata_version_max`: lower than by default for an earlier release, in tests."""
         self._ports = ports
+        self._metadata_version_max = metadata_version_max
         self._config = config.config  # of the start
         self._node_id = BrokerId(config.config[settings.NODE_ID])
         self._incarnation_id = ports.random.getrandbits(128).to_bytes(16, "big")
@@ -322,7 +325,12 @@ class Node:
             return ObserverMember(owner, view=self._view, ports=self._ports)
         above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
         member = VoterMember(
-            owner, f"{above.rstrip('/')}/{DIRECTORY}", view=self._view, configs=self._configs, ports=self._ports
+            owner,
+            f"{above.rstrip('/')}/{DIRECTORY}",
+            view=self._view,
+            configs=self._configs,
+            ports=self._ports,
+            metadata_version_max=self._metadata_version_max,
         )
         self._router.connect_handlers({}, member.streaming_handlers())
         return member
@@ -412,7 +420,7 @@ class Node:
             listeners=registered_listeners(self._config, self._advertised),
             rack=self._config[settings.BROKER_RACK],
             metadata_version_min=METADATA_VERSION_MIN,
-            metadata_version_max=METADATA_VERSION_MAX,
+            metadata_version_max=self._metadata_version_max,
             directory_ids=directory_ids(directories),
             previous_broker_epoch=plane.clean_epoch or EPOCH_FROM_INDEX,
         )

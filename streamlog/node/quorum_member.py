@@ -21,6 +21,7 @@ from streamlog.controller import ActiveController
 from streamlog.errors import NotControllerError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.controller import Command
+from streamlog.metadata.records import MetadataVersion
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics.histogram import Histogram
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
@@ -78,7 +79,16 @@ class QuorumMember(Protocol):
 
 
 class VoterMember:
-    def __init__(self, owner: Owner, directory: str, *, view: MetadataView, configs: NodeConfigs, ports: Ports) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        directory: str,
+        *,
+        view: MetadataView,
+        configs: NodeConfigs,
+        ports: Ports,
+        metadata_version_max: MetadataVersion,
+    ) -> None:
         self._owner = owner
         self._ports = ports
         config = QuorumConfig(owner=owner, directory=directory, settings=quorum_settings(configs.node))
@@ -97,6 +107,7 @@ class VoterMember:
             random=ports.random,
             clock=ports.clock,
             probe=ports.probe,
+            metadata_version_max=metadata_version_max,
         )
 
     async def run(self) -> None:

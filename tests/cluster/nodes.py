@@ -21,6 +21,7 @@ from streamlog.errors import (
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
+from streamlog.metadata.records import MetadataVersion
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.node import Node
 from streamlog.ports import Ports
@@ -67,8 +68,8 @@ def load(plan: Plan, name: str) -> Loaded:
     return load_node(PropertiesFile("server.properties", lines))
 
 
-def make_node(loaded: Loaded, ports: Ports) -> Node:
-    return Node(loaded, ports)
+def make_node(loaded: Loaded, metadata_version_max: MetadataVersion, ports: Ports) -> Node:
+    return Node(loaded, ports, metadata_version_max)
 
 
 def bootstrap(plan: Plan) -> str:

@@ -19,6 +19,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
+from streamlog.metadata.records import MetadataVersion
 from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 from streamlog.sim.loop import Order
 
@@ -47,6 +49,15 @@ VOTES: Final = 0.5
 
 DELETES: Final = 0.2
 """Share of the seeds in which an operator deletes records."""
+
+UPGRADES: Final = 0.15
+"""Share of the seeds in which the nodes get another release, one after the other."""
+UPGRADED_S: Final = 13.0
+"""By then all nodes have the new release, and some faults are left for the raised metadata.version."""
+BACK: Final = 0.5
+"""Share of the upgrades in which one node goes back for a while."""
+RESTART_S: Final = 0.4
+"""Until a node that was killed for its upgrade starts again."""
 
 CLIENTS: Final = ("c0", "c1", "c2")
 """Hosts that clients run on."""
@@ -78,6 +89,29 @@ class Load(Struct, frozen=True, kw_only=True):
     consumer: Mapping[str, str]
 
 
+class Restart(Struct, frozen=True, kw_only=True):
+    """A node is killed, and starts with this release."""
+
+    at: float
+    node: str
+    new: bool
+
+
+class Upgrade(Struct, frozen=True, kw_only=True):
+    """All nodes begin with an earlier release, whose metadata.version is the cluster's, and get the present one."""
+
+    level: MetadataVersion  # the highest that the earlier release supports
+    restarts: tuple[Restart, ...]  # by rising time; some nodes go back to the earlier release, and on again
+    raised_from_s: float  # from when on an operator tries to raise metadata.version: no node goes back afterwards
+
+    def is_new(self, node: str, at: float) -> bool:
+        return next((one.new for one in reversed(self.restarts) if one.node == node and one.at <= at), False)
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [Fault(one.at, FaultKind.CRASH, one.node, "", RESTART_S) for one in self.restarts]
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     seed: int
     order: Order
@@ -92,6 +126,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     votes: bool  # and one changes the voters of the quorum
     deletes: bool  # and one deletes the oldest records
     faults: tuple[Fault, ...]
+    upgrade: Upgrade | None = None
     untouched: tuple[str, ...] = ()  # nodes that keep their sessions, whatever these faults do to others
 
     @property
@@ -156,7 +191,34 @@ def make_plan(seed: int) -> Plan:
     keeps = not is_damaged(faults) and not plan.loses_disk
     deletes = keeps and random.Random(f"cluster/{seed}/deletes").random() < DELETES
     plan = replace(plan, deletes=deletes)
+    rng = random.Random(f"cluster/{seed}/upgrade")
+    if rng.random() < UPGRADES:
+        plan = with_upgrade(plan, _upgrade(rng, plan.nodes))
     return replace(plan, topics=tuple(map(_with_closed_segments, plan.topics))) if is_damaged(faults) else plan
+
+
+def with_upgrade(plan: Plan, upgrade: Upgrade) -> Plan:
+    faults = sorted([*plan.faults, *upgrade.faults], key=lambda fault: fault.at)
+    return replace(plan, faults=tuple(faults), upgrade=upgrade)
+
+
+def _upgrade(rng: random.Random, nodes: Sequence[str]) -> Upgrade:
+    """One node after the other. Before the last one has the new release, one of the first may go back; then
+    metadata.version is not raised before it has the new one again.
+    """
+    order = rng.sample(list(nodes), len(nodes))
+    steps = [(node, True) for node in order]
+    if rng.random() < BACK:
+        undone = rng.randrange(len(steps) - 1)
+        steps.insert(rng.randrange(undone + 1, len(steps)), (order[undone], False))
+        steps.append((order[undone], True))
+    times = sorted(round(rng.uniform(BEGIN_S, UPGRADED_S), 3) for _ in steps)
+    restarts = [Restart(at=at, node=node, new=new) for at, (node, new) in zip(times, steps, strict=True)]
+    return Upgrade(
+        level=MetadataVersion(rng.randrange(METADATA_VERSION_MIN, METADATA_VERSION_MAX)),
+        restarts=tuple(restarts),
+        raised_from_s=times[-1] if len(restarts) > len(nodes) else BEGIN_S,
+    )
 
 
 def _with_closed_segments(topic: TopicPlan) -> TopicPlan:

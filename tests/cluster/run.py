@@ -105,6 +105,8 @@ def _count(report: Report, simulation: Simulation) -> None:
     stats["polled"] = sum(1 for _ in simulation.history.select("poll", Outcome.OK))
     if simulation.crew.voter_changer is not None:
         stats["voters changed"] = simulation.crew.voter_changer.changes
+    if simulation.plan.upgrade is not None:
+        stats["upgrades"] += 1
     if simulation.crew.deleter is not None:
         stats["deletions"] = sum(deletion.completed is not None for deletion in simulation.crew.deleter.deletions)
     stats["stopped by their disk"] = len(simulation.nemesis.stops)

@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 
 from streamlog.config import Loaded
 from streamlog.errors import CorruptMessageError
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage
-from streamlog.metadata.records import ConfigTarget, ConfigTargetType
+from streamlog.metadata.records import ConfigTarget, ConfigTargetType, MetadataVersion
 from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
 from streamlog.node import Node
 from streamlog.sim import SimLoop
@@ -82,6 +83,7 @@ class Simulation:
         self._with_story = with_story
         self._digest = 0
         self.special = SpecialStrikes(plan, self.world, self.watch, self.stats, image=self.image, note=self.note)
+        self._releases: dict[str, MetadataVersion] = {}  # by node: the highest metadata.version that it supports
         self._loaded: dict[str, Loaded] = {}  # by node: reading the settings costs more than the start of a node
         self.world.listeners.append(self._on_event)
         self.nemesis = Nemesis(
@@ -105,7 +107,14 @@ class Simulation:
         self.note(f"{name} starts")
         if name not in self._loaded:
             self._loaded[name] = load(self.plan, name)
-        self.world.host(name).start(partial(make_node, self._loaded[name]))
+        self.world.host(name).start(partial(make_node, self._loaded[name], self._release(name)))
+
+    def _release(self, name: str) -> MetadataVersion:
+        """The highest metadata.version that the node supports when it starts now."""
+        upgrade = self.plan.upgrade
+        is_new = upgrade is None or upgrade.is_new(name, self.loop.now - self._late_s)
+        self._releases[name] = METADATA_VERSION_MAX if upgrade is None or is_new else upgrade.level
+        return self._releases[name]
 
     def _dies(self, strike: Strike) -> None:
         host = strike.host
@@ -215,6 +224,7 @@ class Simulation:
         for fault in sorted(self.plan.faults, key=lambda fault: fault.at):
             await self._until(fault.at)
             self.quorum.check_now()
+            self._check_releases()
             self.note(f"fault: {fault!r}")
             self.nemesis.strike(fault)
         await self._until(FAULTS_END_S)
@@ -290,6 +300,15 @@ class Simulation:
             self.watch.wrong("I7", f"reader {reader!r} has come to {consumer.positions}, the ends are {ends}")
         await crew.on(host, consumer.close())
 
+    def _check_releases(self) -> None:
+        """I24: an earlier release would stop at metadata that it does not know."""
+        for host in self.living():
+            image, supported = self.quorum.image(host), self._releases[host.name]
+            if image is not None and image.metadata_version > supported:
+                self.watch.wrong(
+                    "I24", f"{host.process} supports metadata.version {supported}, it has {image.metadata_version}"
+                )
+
     # The end.
 
     def _replicas(self) -> list[Replica]:
@@ -306,6 +325,12 @@ class Simulation:
     def _look_at_the_end(self) -> None:
         self.quorum.check_now()
         self.quorum.compare_images(self.living())
+        self._check_releases()
+        image, supported = self.image(), min(self._releases.values())
+        if image is not None and image.metadata_version != supported:
+            self.watch.wrong(
+                "I24", f"metadata.version is {image.metadata_version} in the end, all nodes support {supported}"
+            )
         if not self.quorum.has_one_image(self.living()):
             indexes = {host.name: image.index for host in self.living() if (image := self.quorum.image(host))}
             self.watch.wrong("metadata", f"in a calm cluster nodes lag behind others: {indexes}")

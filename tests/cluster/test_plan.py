@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from streamlog.config import load_consumer, load_producer
 from streamlog.config.settings.topic_settings import TOPIC
+from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
 from streamlog.sim.faults import FaultKind
 from streamlog.sim.loop import Order
 
@@ -30,8 +31,19 @@ def test_plans_meet_everything() -> None:
     assert all(BEGIN_S < fault.at < FAULTS_END_S for fault in faults)
     assert {(len(plan.nodes), plan.voters) for plan in PLANS} == {(3, 3), (4, 3), (5, 3), (5, 5)}
     assert {plan.order for plan in PLANS} == set(Order)
+    upgrades = [plan.upgrade for plan in PLANS if plan.upgrade is not None]
+    assert {one.level for one in upgrades} == set(range(METADATA_VERSION_MIN, METADATA_VERSION_MAX))
+    assert {all(restart.new for restart in one.restarts) for one in upgrades} == {True, False}
     assert {topic.name for plan in PLANS for topic in plan.topics} == {"plain", "pair", "keyed"}
     assert {(bool(plan.compacted), plan.tunes, plan.moves) for plan in PLANS} == set(product((True, False), repeat=3))
+
+
+def test_every_node_gets_the_new_release_and_none_goes_back_once_metadata_version_may_be_raised() -> None:
+    for upgrade in [plan.upgrade for plan in PLANS if plan.upgrade is not None]:
+        nodes = {restart.node for restart in upgrade.restarts}
+        assert not any(upgrade.is_new(node, BEGIN_S) for node in nodes)
+        assert all(upgrade.is_new(node, FAULTS_END_S) for node in nodes)
+        assert all(restart.new for restart in upgrade.restarts if restart.at > upgrade.raised_from_s)
 
 
 def test_a_fault_can_be_left_out_without_a_change_of_the_rest() -> None:

@@ -14,9 +14,9 @@ from streamlog.sim.world import World
 
 from .. import nodes
 from ..checking.watch import Watch
-from ..plan import CLIENTS, PLAIN, Plan
+from ..plan import BEGIN_S, CLIENTS, PLAIN, Plan
 from .deleter import Deleter
-from .operators import Mover, Tuner, VoterChanger
+from .operators import Mover, Tuner, Upgrader, VoterChanger
 from .workload import Consumer, Producer, Target
 
 T = TypeVar("T")
@@ -41,6 +41,7 @@ class Crew:
         self.mover: Mover | None = None
         self.voter_changer: VoterChanger | None = None
         self.deleter: Deleter | None = None
+        self.upgrader: Upgrader | None = None
         for host in CLIENTS:
             world.host(host).boot()
 
@@ -116,6 +117,10 @@ class Crew:
             rng = self._world.stream("deleter")
             self.deleter = Deleter(await self.admin(), partitions, self._watch, rng, lambda: self._world.loop.now)
             self._working.append(host.spawn(self.deleter.run()))
+        if self._plan.upgrade is not None:
+            rng, wait_s = self._world.stream("upgrader"), self._plan.upgrade.raised_from_s - BEGIN_S
+            self.upgrader = Upgrader(await self.admin(), rng, wait_s=wait_s)
+            self._working.append(host.spawn(self.upgrader.run()))
 
     async def admin(self) -> AsyncAdmin:
         """Closed at the end."""
@@ -136,13 +141,15 @@ class Crew:
         return await self.on(OPERATORS, repairing())
 
     def stop_operating(self) -> None:
-        """So that all can settle."""
+        """So that all can settle. An upgrade goes on."""
         for operator in (self.tuner, self.mover, self.voter_changer, self.deleter):
             if operator is not None:
                 operator.stopping = True
 
     async def end(self) -> None:
         """Stop, wait for what is unanswered, close."""
+        if self.upgrader is not None:
+            self.upgrader.stopping = True
         for host in CLIENTS:
             for client in self._clients(host):
                 client.stopping = True

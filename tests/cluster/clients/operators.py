@@ -8,6 +8,9 @@ A Mover gives partitions other replicas, and their leaderships other nodes. What
 A VoterChanger removes voters of the quorum, adds them again, and replaces one by another, one change at a time. At
 least VOTERS_MIN remain, so that one of them may lose its disk. A replacement removes one voter first and may end there;
 where a disk is lost it is not made with VOTERS_MIN voters. A voter that was removed observes.
+
+An Upgrader asks for the new release's metadata.version, or for the highest that there can be, over and over (I24). What
+it is refused is no matter.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Final
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ConfigChange, ConfigResource, Reassignment
 from streamlog.errors import DuplicateVoterError, StreamlogError
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from tests.raft.simulation.history import Operation, violations
 
@@ -31,6 +35,9 @@ BASE_MS: Final = 10**12
 GAP_S: Final = (0.2, 2.0)
 MOVE_GAP_S: Final = (1.0, 4.0)
 VOTE_GAP_S: Final = (0.5, 3.0)
+RAISE_GAP_S: Final = (0.2, 1.0)
+HIGHEST: Final = 0
+"""That all nodes support."""
 VOTERS_MIN: Final = 3
 
 
@@ -148,3 +155,20 @@ class VoterChanger:
         except DuplicateVoterError:  # its removal was refused, and it has been a voter all the time
             pass
         self._removed.discard(node_id)
+
+
+class Upgrader:
+    def __init__(self, admin: AsyncAdmin, rng: random.Random, *, wait_s: float) -> None:
+        self._admin = admin
+        self._rng = rng
+        self._wait_s = wait_s
+        self.stopping = False
+
+    async def run(self) -> None:
+        await asyncio.sleep(self._wait_s)
+        while not self.stopping:
+            try:
+                await self._admin.update_metadata_version(self._rng.choice((HIGHEST, METADATA_VERSION_MAX)))
+            except StreamlogError:
+                pass
+            await asyncio.sleep(self._rng.uniform(*RAISE_GAP_S))

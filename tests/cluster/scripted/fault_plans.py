@@ -1,4 +1,4 @@
-"""Plans with faults at given moments: damage, lost disks, hostile peers, votes, skewed clocks, deletions."""
+"""Plans with faults at given moments: damage, lost disks, hostile peers, votes, skewed clocks, deletions, upgrades."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from streamlog.metadata.records import MetadataVersion
 from streamlog.sim.faults import Fault, FaultKind, Hardware
 
-from ..plan import LEADER, Load, Plan
+from ..plan import BEGIN_S, LEADER, Load, Plan, Restart, Upgrade, with_upgrade
 from .scripts import BUSY, plain_plan
 
 FIVE: Final = ("n1", "n2", "n3", "n4", "n5")
@@ -140,3 +141,14 @@ def deleting_plan(seed: int) -> Plan:
         faults += [Fault(at, FaultKind.CUT, LEADER, other, 1.5) for other in nodes]
         faults.append(Fault(at + 1.0, FaultKind.CRASH, LEADER, "n1", 1.0))
     return replace(plain_plan(seed, *faults), deletes=True)
+
+
+def upgrade_plan(seed: int) -> Plan:
+    """Node 3 is down for longer than a session while others get the new release, and returns with the earlier one."""
+    steps = (("n1", 4.0), ("n2", 6.0), ("n3", 15.0))
+    upgrade = Upgrade(
+        level=MetadataVersion(1 + seed % 4),
+        restarts=tuple(Restart(at=at, node=node, new=True) for node, at in steps),
+        raised_from_s=BEGIN_S,
+    )
+    return with_upgrade(plain_plan(seed, Fault(5.0, FaultKind.CRASH, "n3", "n1", 7.0)), upgrade)

@@ -1,5 +1,5 @@
-"""Planted defects of damage, lost disks, voters, hostile peers, clocks and deletions. Each is found by a plan with
-faults at given moments (scripted/fault_plans.py): random plans reach them, but seldom.
+"""Planted defects of damage, lost disks, voters, hostile peers, clocks, deletions and upgrades. Each is found by a plan
+with faults at given moments (scripted/fault_plans.py): random plans reach them, but seldom.
 
 Not planted here, since a test of the part finds it and no schedule of the whole cluster does:
 
@@ -22,6 +22,8 @@ from msgspec.structs import replace
 from streamlog.api.convert import transactions
 from streamlog.broker.table import deleted_records, replicas
 from streamlog.broker.table.replica_state import state_of
+from streamlog.metadata.cluster import UpdateMetadataVersion
+from streamlog.metadata.controller import DECIDERS
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.model import Offset
 from streamlog.node.quorum_clock import QuorumClock
@@ -164,6 +166,20 @@ def a_deletion_takes_one_record_more() -> AbstractContextManager[object]:
     return _patched((deleted_records, "delete_before", mutant))
 
 
+# Upgrades.
+
+
+def the_level_is_raised_for_active_nodes() -> AbstractContextManager[object]:
+    """A node of the earlier release that is down meanwhile has metadata that it does not know when it is back."""
+    update = DECIDERS[UpdateMetadataVersion]
+
+    def mutant(command: UpdateMetadataVersion, image: Any, context: Any) -> Any:
+        active = {broker_id: broker for broker_id, broker in image.brokers.items() if broker.active}
+        return update(command, replace(image, brokers=active), context)
+
+    return mock.patch.dict(DECIDERS, {UpdateMetadataVersion: mutant})
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "terms_of_strangers_count": Mutant(plant=terms_of_strangers_count, plan=fault_plans.hostile_plan, seeds=3, first=2),
     "numbers_of_the_quorum_are_not_bounded": Mutant(
@@ -197,5 +213,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "a_deletion_takes_one_record_more": Mutant(
         plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=2
+    ),
+    "the_level_is_raised_for_active_nodes": Mutant(
+        plant=the_level_is_raised_for_active_nodes, plan=fault_plans.upgrade_plan, seeds=3, first=1
     ),
 }
