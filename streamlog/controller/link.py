@@ -215,7 +215,7 @@ class ControllerLink:
             except _AGAIN as error:
                 failure = error
             if once and _may_be_carried_out(failure):
-                raise _unknown(method)
+                raise _unknown(method, failure)
             await search.failed(failure)
 
     # Calls of clients.
@@ -243,7 +243,7 @@ class ControllerLink:
                 if isinstance(cause, NotControllerError):
                     await search.failed(cause)
                     continue
-                raise _unknown(method) if _may_be_carried_out(cause) else cause from None
+                raise _unknown(method, cause) if _may_be_carried_out(cause) else cause from None
             answer = parse(pb.ForwardResponse, data, RESPONSE_BYTES_MAX)
             await self._wait_until_applied(RaftIndex(answer.applied_index), search.left_s())
             return answer.response
@@ -402,12 +402,15 @@ def _may_be_carried_out(failure: StreamlogError | RpcError) -> bool:
     return isinstance(failure, OutcomeUnknownError) or (isinstance(failure, RpcError) and failure.status in _GONE)
 
 
-def _unknown(method: str) -> StreamlogError:
+def _unknown(method: str, failure: StreamlogError | RpcError) -> StreamlogError:
     name = method.rpartition("/")[2]
-    return OutcomeUnknownError(
-        f"the controller was lost before it answered: {name} may or may not have been carried out; check before you "
-        "retry"
-    )
+    if isinstance(failure, StreamlogError):
+        why = failure.message
+    elif failure.status is Status.DEADLINE_EXCEEDED:
+        why = "the controller did not answer in time"
+    else:
+        why = "the controller was lost before it answered"
+    return OutcomeUnknownError(f"{why}: {name} may or may not have been carried out; check before you retry")
 
 
 _WHO: Final = identification_pb2.IdentifyRequest().SerializeToString()
