@@ -81,6 +81,15 @@ class GroupSubscribedToTopicError(StreamlogError):
 
     code = "GROUP_SUBSCRIBED_TO_TOPIC"
 
+    @classmethod
+    def of(cls, group: str, topic: str) -> Self:
+        shown = f"streamlogctl group describe {shlex.quote(group)} --members"
+        return cls(
+            f"Group {group!r} is subscribed to topic {topic!r}, so its offsets there are kept; stop its members first "
+            f"(list them: {shown})",
+            topic=topic,
+        )
+
 
 class UnstableOffsetCommitError(StreamlogError):
     """The offset is part of a transaction that has not ended."""

@@ -132,8 +132,7 @@ def delete_offsets(
     records = []
     for partition in command.partitions:
         if context.topics.id_of(partition.topic) in subscribed:
-            message = f"group {command.group!r} is subscribed to topic {partition.topic!r}; its offsets are kept"
-            results.append(GroupSubscribedToTopicError(message, topic=partition.topic))
+            results.append(GroupSubscribedToTopicError.of(command.group, partition.topic))
             continue
         results.append(None)
         if (partition.topic, partition.partition) in group.offsets:

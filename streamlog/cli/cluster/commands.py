@@ -30,6 +30,7 @@ from streamlog.client.admin.values import (
     VoterDescription,
 )
 from streamlog.errors import StreamlogError
+from streamlog.model import BrokerId
 
 _NODE_COLUMNS: Final = (
     "node",
@@ -276,7 +277,17 @@ def add_voter(target: Target, node_id: int, *, address: str, replaced: int | Non
       streamlogctl cluster add-voter 4
       streamlogctl cluster add-voter 4 --replace 2
     """
-    voters = with_admin(target, lambda admin: admin.add_voter(node_id, address=address, replaced_node_id=replaced))
+
+    async def work(admin: AsyncAdmin) -> tuple[VoterDescription, ...]:
+        known = {node.node_id: node.address for node in (await admin.describe_cluster()).nodes}
+        where = address or known.get(BrokerId(node_id))
+        silent = await asyncio.to_thread(not_answering, [where] if where else [])
+        if silent:
+            text = f"Node {node_id} does not answer at {where} from this machine"
+            say(f"{text}; waiting until it does, and has caught up.", err=True)
+        return await admin.add_voter(node_id, address=address, replaced_node_id=replaced)
+
+    voters = with_admin(target, work)
     say(f"Node {node_id} is a voter. Voters: {_voter_ids(voters)}.")
 
 

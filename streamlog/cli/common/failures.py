@@ -18,6 +18,8 @@ from streamlog.printable import escaped
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
+NAMED_MAX: Final = 5
+"""Subjects that one error names."""
 
 # What to do, for errors whose message does not say it.
 _REMEDIES: Final[dict[type[StreamlogError], str]] = {
@@ -76,7 +78,8 @@ def sentence(error: StreamlogError) -> str:
         message = escaped(message)
     remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
     plain = error.details.get("limit") in _PLAIN_LIMITS.get(type(error), ())
-    if not remedy or plain or "streamlogctl" in message:  # some messages of nodes have the command already
+    # Some messages of nodes say it already.
+    if not remedy or plain or "streamlogctl" in message or "before you retry" in message:
         return message if message.endswith("?") else f"{message}."
     if message.endswith("?"):
         return f"{message} {remedy[0].upper()}{remedy[1:]}."
@@ -97,10 +100,14 @@ def complain(error: StreamlogError, about: str = "") -> None:
 
 
 def end_with(complaints: Iterable[tuple[str, StreamlogError | None]]) -> None:
-    """Prints all errors with their subjects, and exits with FAILED if there are any."""
-    found = [(about, error) for about, error in complaints if error is not None]
-    for about, error in found:
-        complain(error, about)
+    """Prints all errors, each once with its subjects, and exits with FAILED if there are any."""
+    found: dict[str, tuple[StreamlogError, list[str]]] = {}
+    for about, error in complaints:
+        if error is not None:
+            found.setdefault(sentence(error), (error, []))[1].append(about)
+    for error, subjects in found.values():
+        more = f" and {len(subjects) - NAMED_MAX} more" if len(subjects) > NAMED_MAX else ""
+        complain(error, ", ".join(filter(None, subjects[:NAMED_MAX])) + more)
     if found:
         sys.exit(FAILED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -40,6 +41,13 @@ def test_voters_come_and_go(served: ServedCluster) -> None:
     assert served.run("cluster", "add-voter", "3").stdout == "Node 3 is a voter. Voters: 1,2,3.\n"
     assert served.run("cluster", "remove-voter", "2").stdout == "Node 2 is not a voter. Voters: 1,3.\n"
     assert "streamlogctl cluster quorum" in refused(served.run("cluster", "remove-voter", "2"))
+    with socket.socket() as stopped:
+        stopped.bind(("127.0.0.1", 0))  # reserved, and refuses connections
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        added = served.run("cluster", "add-voter", "2", "--address", address)
+    assert added.stdout == "Node 2 is a voter. Voters: 1,2,3.\n"
+    waits = f"Node 2 does not answer at {address} from this machine; waiting until it does, and has caught up.\n"
+    assert added.stderr == waits
 
 
 def test_a_vote_that_is_not_lost_is_not_restored(served: ServedCluster) -> None:

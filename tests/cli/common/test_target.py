@@ -9,9 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from streamlog.cli.common import target
-from streamlog.cli.common.failures import sentence
+from streamlog.cli.common.failures import end_with, sentence
 from streamlog.cli.main import main
-from streamlog.errors import InvariantError, QuorumUnavailableError, StreamlogError, all_errors
+from streamlog.errors import (
+    GroupSubscribedToTopicError,
+    InvariantError,
+    OutcomeUnknownError,
+    QuorumUnavailableError,
+    StreamlogError,
+    all_errors,
+)
 from tests.cli.served import USAGE, ServedCluster, refused
 
 
@@ -69,6 +76,21 @@ def test_every_error_is_one_sentence(kind: type[StreamlogError]) -> None:
 def test_a_remedy_is_not_repeated() -> None:
     error = QuorumUnavailableError("there is no majority: see 'streamlogctl cluster quorum'")
     assert sentence(error) == "there is no majority: see 'streamlogctl cluster quorum'."
+    unknown = OutcomeUnknownError("the controller did not answer in time: check before you retry")
+    assert sentence(unknown) == "the controller did not answer in time: check before you retry."
+
+
+def test_an_error_of_several_subjects_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = GroupSubscribedToTopicError.of("my group", "orders")
+    other = QuorumUnavailableError("there is no majority: see 'streamlogctl cluster quorum'")
+    with pytest.raises(SystemExit):
+        end_with([*((f"orders-{number}", kept) for number in range(7)), ("clicks-0", None), ("clicks-1", other)])
+    assert capsys.readouterr().err.splitlines() == [
+        "Error: orders-0, orders-1, orders-2, orders-3, orders-4 and 2 more: Group 'my group' is subscribed to topic "
+        "'orders', so its offsets there are kept; stop its members first (list them: streamlogctl group describe "
+        "'my group' --members).",
+        "Error: clicks-1: there is no majority: see 'streamlogctl cluster quorum'.",
+    ]
     assert not issubclass(InvariantError, StreamlogError)
 
 
