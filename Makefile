@@ -1,4 +1,12 @@
 # Every target works on a fresh clone: the virtual environment is made when it is missing or out of date.
+# PYTHON=python3.13: another version of Python; in a virtual environment of its own where .venv has a different one.
+version = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+ifneq ($(and $(PYTHON),$(wildcard .venv/bin/python)),)
+  wanted := $(call version,$(PYTHON))
+  ifneq ($(wanted),$(call version,.venv/bin/python))
+    VENV ?= .venv-$(wanted)
+  endif
+endif
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
