@@ -21,7 +21,7 @@ import random
 import sys
 import warnings
 from asyncio import events
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
@@ -149,6 +149,11 @@ class SimLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> events.Handle:
         return self.call_soon(callback, *args, context=context)  # there is one thread; asyncio itself calls this
+
+    def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        """asyncio schedules `aclose`. Buried, nothing runs: Python 3.13 would warn that it was not awaited."""
+        if not self._burying:
+            super()._asyncgen_finalizer_hook(agen)  # type: ignore[misc]
 
     def call_at(
         self,
