@@ -12,7 +12,14 @@ from msgspec import Struct, field
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.transaction_values import OpenTransaction
 from streamlog.client.admin.values import ClusterDescription, ConfigResource, NodeLogDirs, TopicDescription
-from streamlog.errors import StreamlogError
+from streamlog.errors import (
+    ClusterAuthorizationError,
+    GroupAuthorizationError,
+    SaslAuthenticationError,
+    StreamlogError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+)
 
 T = TypeVar("T")
 
@@ -21,6 +28,20 @@ TOPICS_AT_ONCE: Final = 500
 """Topics whose configs are read in one request."""
 SLOW_S: Final = 30.0
 """How long a sampler may keep the parts that change seldom. A transaction counts as hanging after minutes."""
+
+
+REFUSALS: Final = (
+    SaslAuthenticationError,
+    ClusterAuthorizationError,
+    TopicAuthorizationError,
+    GroupAuthorizationError,
+    TransactionalIdAuthorizationError,
+)
+
+
+def is_refusal(error: StreamlogError) -> bool:
+    """The caller lacks a right, or its login fails: another try has the same result."""
+    return isinstance(error, REFUSALS)
 
 
 class ClusterState(Struct, frozen=True, kw_only=True):
@@ -34,6 +55,18 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     hanging: Sequence[OpenTransaction] = ()
     slow_at_s: float | None = None  # monotonic time at which `min_insync_replicas` and `hanging` were read; None: not
     missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # parts that could not be read -> the error
+
+    @property
+    def is_refused(self) -> bool:
+        """Nodes answer, but this caller may see nothing."""
+        return self.cluster is None and any(is_refusal(error) for error in self.missing.values())
+
+    @property
+    def hidden_topic_count(self) -> int:
+        """Topics that this caller may not DESCRIBE. One that is created or deleted meanwhile counts for a moment."""
+        if self.cluster is None or "topics" in self.missing:
+            return 0
+        return max(0, self.cluster.topic_count - len(self.topics))
 
 
 async def read_cluster_state(admin: AsyncAdmin, earlier: ClusterState | None = None) -> ClusterState:

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState, PartitionDescription
-from streamlog.monitor.cluster_state import ClusterState
+from streamlog.monitor.cluster_state import ClusterState, is_refusal
 
 DISK_USABLE_MIN: Final = 0.1
 """Minimum share of free bytes of a file system; less is a warning."""
@@ -23,6 +23,8 @@ CLOCK_SKEW_MAX_MS: Final = 10_000
 """How far a node's clock may differ from most nodes': the default of clock.skew.max.ms."""
 NAMED_MAX: Final = 5
 """Maximum number of partitions that a finding names; the others are counted."""
+
+_ALLOW: Final = "Let an administrator allow it (streamlogctl acl add), or use another user (--command-config)."
 
 
 class Severity(enum.Enum):
@@ -56,9 +58,11 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
         yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="cluster",
-            problem="No node answers.",
+            problem="The cluster refuses this user." if state.is_refused else "No node answers.",
             cause=_sentence(reason.message),
-            remedy="Start the nodes, or give the address of a running one with --bootstrap-server.",
+            remedy=_ALLOW
+            if state.is_refused
+            else "Start the nodes, or give the address of a running one with --bootstrap-server.",
         )
         return
     yield from _quorum(cluster)
@@ -68,12 +72,13 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
     yield from _disks(state)
     yield from _transactions(state)
     for what, error in state.missing.items():
+        refused = is_refusal(error)
         yield HealthFinding(
             severity=Severity.WARNING,
             subject=what,
-            problem=f"The state of {what} is unknown: the request failed.",
+            problem=f"The state of {what} is unknown: the request {'was refused' if refused else 'failed'}.",
             cause=_sentence(error.message),
-            remedy="Try again in a moment: streamlogctl cluster health.",
+            remedy=_ALLOW if refused else "Try again in a moment: streamlogctl cluster health.",
         )
 
 

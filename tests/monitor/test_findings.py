@@ -16,7 +16,13 @@ from streamlog.client.admin.values import (
     PartitionDescription,
     TopicDescription,
 )
-from streamlog.errors import BrokerNotAvailableError, RequestTimedOutError, StorageError
+from streamlog.errors import (
+    BrokerNotAvailableError,
+    ClusterAuthorizationError,
+    RequestTimedOutError,
+    StorageError,
+    TopicAuthorizationError,
+)
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of
 from streamlog.monitor.cluster_state import effective_min_isr
@@ -88,6 +94,26 @@ def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> No
         ),
         (Severity.WARNING, "8 partitions have a replica out of sync: a-0, b-0, b-1, b-2, b-3 and 3 more."),
     ]
+
+
+def test_a_lacking_right_is_no_outage() -> None:
+    refused = ClusterAuthorizationError("User:nora may not DESCRIBE cluster")
+    [nothing] = findings_of(ClusterState(cluster=None, missing={"x": refused}))
+    assert (nothing.problem, nothing.cause) == (
+        "The cluster refuses this user.",
+        "User:nora may not DESCRIBE cluster.",
+    )
+    assert "streamlogctl acl add" in nothing.remedy
+    [part] = findings_of(state(cluster(held=(5000,)), missing={"configs of topics": TopicAuthorizationError("x")}))
+    assert part.problem == "The state of configs of topics is unknown: the request was refused."
+    assert part.remedy == nothing.remedy
+
+
+def test_topics_that_the_caller_may_not_see_are_counted() -> None:
+    assert state(cluster()).hidden_topic_count == 1, "of the one topic in the description"
+    assert state(cluster(), topic("t", (1,))).hidden_topic_count == 0
+    assert state(cluster(), missing={"topics": RequestTimedOutError("x")}).hidden_topic_count == 0, "it is unknown"
+    assert ClusterState(cluster=None).hidden_topic_count == 0
 
 
 def test_the_cause_names_who_is_missing() -> None:

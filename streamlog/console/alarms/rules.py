@@ -52,8 +52,8 @@ _READERS: Final = ("groups", "topics")
 
 KINDS: Final[Mapping[RuleKind, KindDescription]] = {
     RuleKind.CLUSTER_UNREACHABLE: KindDescription(
-        text="no node of the cluster answers the console",
-        remedy="Start the nodes, or check the network between the console and the cluster.",
+        text="no node of the cluster answers the console, or its user is refused",
+        remedy="Start the nodes, or check the network between the console and the cluster, and the rights of its user.",
     ),
     RuleKind.NODE_DOWN: KindDescription(
         text="a registered node is not active",

@@ -89,7 +89,9 @@ def _tiles(page: Page) -> None:
         tile("Nodes active", f"{active} of {len(cluster.nodes)}", bad=active < len(cluster.nodes))
         controller = "none" if cluster.controller is None else f"node {cluster.controller}"
         tile("Controller", controller, bad=cluster.controller is None)
-        tile("Topics", number(cluster.topic_count), note=f"{number(cluster.partition_count)} partitions")
+        hidden = latest.state.hidden_topic_count
+        seen = f", {number(hidden)} of the topics are hidden from the console's user" if hidden else ""
+        tile("Topics", number(cluster.topic_count), note=f"{number(cluster.partition_count)} partitions{seen}")
         tile("Offline partitions", number(cluster.offline_partition_count), bad=cluster.offline_partition_count > 0)
         behind = cluster.under_replicated_partition_count
         tile("Under-replicated", number(behind), bad=behind > 0)
@@ -104,7 +106,10 @@ def _wrong_now(page: Page, alarms: AlarmEngine) -> None:
     firing = [one for one in alarms.alarms(AlarmStatus.FIRING) if not one.acknowledged_by]
     others = [one for one in firing if one.kind not in FOUND_KINDS]
     with ui.row().classes("items-baseline gap-3 w-full no-wrap"):
-        heading("What is wrong now", "" if found or others else "Nothing: the cluster is healthy.")
+        nothing = "Nothing: the cluster is healthy."
+        if page.latest.state.hidden_topic_count:
+            nothing = "Nothing in what the console's user may see."
+        heading("What is wrong now", "" if found or others else nothing)
         if firing:
             ui.link(f"{len(firing)} alarms" if len(firing) > 1 else "1 alarm", "/alarms").classes("whitespace-nowrap")
     for one in found:

@@ -133,7 +133,7 @@ def _freshness(sampler: ClusterSampler) -> None:
         if latest is None:
             return "connecting to the cluster ..."
         if latest.state.cluster is None:
-            return "no node answers"
+            return "refused" if latest.state.is_refused else "no node answers"
         return f"{max(0, time.time() - latest.at_s):.0f} s ago"
 
     def cluster_id() -> str:
@@ -182,6 +182,9 @@ def outage(sampler: ClusterSampler) -> None:
         return
     reason = next(iter(latest.state.missing.values()))
     with ui.card().classes("w-full"):
-        ui.label("No node of the cluster answers.").classes("text-lg font-semibold text-bad")
+        what, until = "No node of the cluster answers.", "a node answers"
+        if latest.state.is_refused:
+            what, until = "The cluster refuses the console's user.", "the user may see it"
+        ui.label(what).classes("text-lg font-semibold text-bad")
         ui.label(reason.message)
-        ui.label("The console retries, and shows the cluster as soon as a node answers.")
+        ui.label(f"The console retries, and shows the cluster as soon as {until}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
 
@@ -14,7 +15,8 @@ from streamlog.console.alarms.conditions.assess import assess
 from streamlog.console.alarms.conditions.assessments import Assessment, View
 from streamlog.console.alarms.conditions.tracks import POINTS_MAX, SampleTracks
 from streamlog.console.alarms.rules import DEFAULT_RULES, KINDS, AlarmRule, RuleKind, matches
-from streamlog.errors import StreamlogError
+from streamlog.errors import ClusterAuthorizationError, StreamlogError
+from streamlog.monitor import ClusterState
 from tests.console.alarms.samples import at, group, log_dirs, sample, topic, unreachable, view
 from tests.support.health_samples import node
 
@@ -33,6 +35,10 @@ def test_every_kind_is_assessed_and_no_sample_of_a_healthy_cluster_breaches_the_
 
 
 def test_a_cluster_that_does_not_answer_breaches_one_kind_and_hides_the_others() -> None:
+    refused = ClusterState(cluster=None, missing={"x": ClusterAuthorizationError("User:x may not DESCRIBE cluster")})
+    seen = view(replace(unreachable(), state=refused))
+    summary = found(RuleKind.CLUSTER_UNREACHABLE, seen).breaches["cluster",].summary
+    assert summary == "The cluster refuses the console's user: User:x may not DESCRIBE cluster."
     seen = view(unreachable())
     for kind in RuleKind:
         assessed = found(kind, seen)

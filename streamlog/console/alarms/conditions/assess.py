@@ -44,7 +44,8 @@ def _unreachable(_: AlarmRule, view: View) -> Assessment:
     if state.cluster is not None:
         return Assessment()
     reason = next((error.message for error in state.missing.values()), "no answer")
-    return Assessment({CLUSTER: Breach(1, f"No node of the cluster answers: {reason.rstrip('.')}.")})
+    what = "The cluster refuses the console's user" if state.is_refused else "No node of the cluster answers"
+    return Assessment({CLUSTER: Breach(1, f"{what}: {reason.rstrip('.')}.")})
 
 
 def _node_down(rule: AlarmRule, view: View) -> Assessment:
