@@ -104,7 +104,10 @@ CHANGES: Final[Mapping[str, What]] = {
     "alter_broker_loggers": _simple(Action.NODE_CONFIG, "log levels of node", "node_id"),
     "create_acls": lambda given: (Action.NODE_CONFIG, _names("access control list entries", given["acls"])),
     "delete_acls": lambda given: (Action.NODE_CONFIG, _names("access control list entries", given["filters"])),
-    "alter_client_quotas": lambda given: (Action.NODE_CONFIG, _names("quotas of", given["changes"])),
+    "alter_client_quotas": lambda given: (
+        Action.QUOTA_CHANGE,
+        _names("quotas of", (f"{whose}: {', '.join(limits)}" for whose, limits in given["changes"].items())),
+    ),
     "create_user": _simple(Action.NODE_CONFIG, "new user", "name"),
     "rotate_user": _simple(Action.NODE_CONFIG, "password of user", "name"),
     "delete_user": _simple(Action.NODE_CONFIG, "deleted user", "name"),

@@ -177,6 +177,7 @@ def _app(
         operations,
         overview,
         quorum,
+        quotas,
         records,
         topics,
         transactions,
@@ -204,7 +205,7 @@ def _app(
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
     overview.register(sampler, engine)
     alarms.register(sampler, engine)
-    for page in (brokers, topics, groups, transactions, operations, audit):
+    for page in (brokers, topics, groups, transactions, quotas, operations, audit):
         page.register(sampler)
     quorum.register(sampler, VoterPositions(settings))
     records.register(sampler, settings, decoder)

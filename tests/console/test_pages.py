@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.access.quotas import KEYS, QuotaEntity
 from streamlog.client import Consumer, Producer
 from streamlog.client.admin.sync_admin import Admin
 from streamlog.daemon.local_cluster import LocalCluster
@@ -41,6 +42,7 @@ ADDRESSES = (
     "/groups/unknown",
     "/transactions",
     "/quorum",
+    "/quotas",
     "/operations",
 )
 
@@ -180,6 +182,41 @@ def test_every_view_has_its_address_and_says_something(page: Any, address: str) 
     assert page.goto(address).ok
     page.get_by_role("heading").first.wait_for()
     assert "Traceback" not in page.content()
+
+
+def test_quotas_are_set_changed_and_deleted(page: Any, cluster: LocalCluster) -> None:
+    page.goto("/quotas")
+    page.get_by_text("There are no limits.").wait_for()
+    page.get_by_role("button", name="Set limits").click()
+    dialog = page.get_by_role("dialog")
+    for key in KEYS:
+        dialog.get_by_label(key, exact=True).wait_for()
+    dialog.get_by_label("producer_byte_rate").fill("1500000")
+    dialog.get_by_role("button", name="Set", exact=True).click()
+    page.get_by_text("Give whose limit it is: a user, a client id, or both.").wait_for()
+    dialog.get_by_role("combobox", name="User").click()
+    page.get_by_role("option", name="Named").click()
+    dialog.get_by_label("User: name").fill("bob")
+    dialog.get_by_role("button", name="Set", exact=True).click()
+    page.get_by_role("cell", name="1,500,000").wait_for()
+
+    page.get_by_role("button", name="Change").click()
+    page.get_by_text("Limits of user bob").wait_for()
+    dialog.get_by_label("producer_byte_rate").fill("")
+    dialog.get_by_label("consumer_byte_rate").fill("7")
+    dialog.get_by_role("button", name="Set", exact=True).click()
+    page.get_by_text("Delete producer_byte_rate of user bob?").wait_for()
+    page.get_by_role("dialog").last.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("cell", name="1,500,000").wait_for(state="detached")
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        assert admin.describe_client_quotas() == {QuotaEntity(user="bob"): {"consumer_byte_rate": 7.0}}
+
+    page.goto("/quotas")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_text("There are no limits.").wait_for()
+    page.goto("/audit")
+    page.get_by_role("cell", name="quotas of user bob: producer_byte_rate, consumer_byte_rate").wait_for()
 
 
 def test_a_topic_is_deleted_when_its_name_is_typed(page: Any, cluster: LocalCluster) -> None:

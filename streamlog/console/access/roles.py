@@ -51,6 +51,7 @@ class Action(Enum):
     NODE_DRAIN = "drain a node"
     NODE_UNREGISTER = "unregister a node"
     NODE_CONFIG = "change a node's settings"
+    QUOTA_CHANGE = "change quotas"
     QUORUM_CHANGE = "change the voters"
     METADATA_VERSION = "raise metadata.version"
     ALARM_SILENCE = "silence an alarm"
@@ -78,6 +79,7 @@ LEAST_ROLE: Final[Mapping[Action, UserRole]] = {
     Action.NODE_DRAIN: UserRole.OPERATOR,
     Action.NODE_UNREGISTER: UserRole.ADMIN,
     Action.NODE_CONFIG: UserRole.ADMIN,
+    Action.QUOTA_CHANGE: UserRole.ADMIN,
     Action.QUORUM_CHANGE: UserRole.ADMIN,
     Action.METADATA_VERSION: UserRole.ADMIN,
     Action.ALARM_SILENCE: UserRole.OPERATOR,

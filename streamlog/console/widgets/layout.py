@@ -24,6 +24,7 @@ NAVIGATION: Final = (
     ("/groups", "Groups", "groups"),
     ("/transactions", "Transactions", "receipt_long"),
     ("/quorum", "Quorum", "how_to_vote"),
+    ("/quotas", "Quotas", "speed"),
     ("/operations", "Operations", "build"),
     ("/alarms", "Alarms", "notifications"),
 )

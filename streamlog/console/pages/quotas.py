@@ -1,0 +1,236 @@
+"""/quotas: the limits of users and client ids, as `streamlogctl quota` has them; set, change, delete.
+
+The kinds of limits and what they mean come from one table (`streamlog.access.quotas.KEYS`), so that a new one is shown
+and can be set here. A limit is of a user, a client id, or both, each by name or as the default of those without their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec import Struct
+from nicegui import ui
+
+from streamlog.access.quotas import DEFAULT, KEYS, QuotaEntity, check_entity, check_limit
+from streamlog.console.access.caller import may
+from streamlog.console.access.roles import Action
+from streamlog.console.collection.sampler import ClusterSampler
+from streamlog.console.widgets.actions import confirmed, refused, run
+from streamlog.console.widgets.page import Page, show, view
+from streamlog.console.widgets.table_view import Column, Row
+from streamlog.errors import InvalidRequestError, StreamlogError
+
+Quotas = Mapping[QuotaEntity, Mapping[str, float]]
+
+EACH: Final = "(default)"
+"""How a default is shown."""
+ANY: Final = "any"
+NAME_SHOWN: Final = 60
+_CONSEQUENCE: Final = "The limit of the next level applies then, if there is one."
+_CHOICES: Final = {"any": "Any", "named": "Named", "default": "Each without its own"}
+
+
+def value_text(value: object) -> str:
+    """In full, with separators: a user compares it with what is measured."""
+    if not isinstance(value, int | float):
+        return ""
+    return f"{int(value):,}" if value == int(value) else f"{value:,}"
+
+
+def name_text(value: object) -> str:
+    """A name may have 900 characters; its dialogs show all of it."""
+    name = str(value)
+    return name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…"
+
+
+COLUMNS: Final = (
+    Column("user", "User", name_text),
+    Column("client_id", "Client id", name_text),
+    Column("limit", "Limit"),
+    Column("value", "Value", value_text),
+    Column("what", "Of what"),
+)
+
+
+class Part(Struct, frozen=True):
+    """Of a form: whose limits, one half. `choice`: of _CHOICES."""
+
+    choice: str
+    name: str
+
+    def value(self, what: str) -> str | None:
+        """As a part of a QuotaEntity. ValueError."""
+        if self.choice == "default":
+            return DEFAULT
+        if self.choice == "any":
+            return None
+        if not self.name.strip():
+            raise ValueError(f"Give the {what}'s name.")
+        return self.name.strip()
+
+
+def entity_of(user: Part, client_id: Part) -> QuotaEntity:
+    """ValueError, InvalidRequestError."""
+    entity = QuotaEntity(user=user.value("user"), client_id=client_id.value("client id"))
+    if entity == QuotaEntity():
+        raise ValueError("Give whose limit it is: a user, a client id, or both.")
+    check_entity(entity)
+    return entity
+
+
+def changes_of(
+    entity: QuotaEntity, before: Mapping[str, float], wanted: Mapping[str, float | None]
+) -> dict[str, float | None]:
+    """What differs; None: removed. InvalidRequestError."""
+    changes = {key: value for key, value in wanted.items() if value != before.get(key)}
+    for key, value in changes.items():
+        check_limit(entity, key, value)
+    return changes
+
+
+def quota_rows(quotas: Quotas) -> list[Row]:
+    return [
+        {
+            "key": f"{entity}: {key}",
+            "entity": entity,
+            "user": _shown(entity.user),
+            "client_id": _shown(entity.client_id),
+            "limit": key,
+            "value": value,
+            "what": KEYS.get(key, ""),
+        }
+        for entity, limits in sorted(quotas.items())
+        for key, value in sorted(limits.items())
+    ]
+
+
+def _shown(part: str | None) -> str:
+    return ANY if part is None else part or EACH
+
+
+def register(sampler: ClusterSampler) -> None:
+    @view("/quotas")
+    async def quotas() -> None:
+        await show(sampler, "Quotas", lambda page: _QuotaPage(page).build())
+
+
+class _QuotaPage:
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._quotas: Quotas = {}
+
+    async def build(self) -> None:
+        note = "A client beyond its limit is slowed down. The limit of a name precedes the default, that of a user and "
+        note += "client id that of the user, and that of the user that of the client id."
+        ui.label(note).classes("text-sm text-note")
+        self._problem = ui.label("").classes("text-bad")
+        await self._read()
+        changeable = may(Action.QUOTA_CHANGE)
+        if changeable:
+            with self._page.actions:
+                ui.button("Set limits", icon="add", on_click=lambda: self._form(None)).props("no-caps")
+        self._page.each_sample(self._read)
+        self._table = self._page.table(
+            COLUMNS,
+            lambda: quota_rows(self._quotas),
+            key="key",
+            name="quotas",
+            actions=(lambda _: ["Change", "Delete"]) if changeable else None,
+            on_action=self._act,
+            empty="There are no limits.",
+            addressed=True,
+        )
+
+    async def _read(self) -> None:
+        """Without an answer, what was read last is shown under the reason."""
+        try:
+            self._quotas = await self._page.sampler.admin.describe_client_quotas()
+        except StreamlogError as error:
+            self._problem.set_text(error.message)
+        else:
+            self._problem.set_text("")
+        self._problem.set_visibility(bool(self._problem.text))
+
+    async def _changed(self) -> None:
+        await self._read()
+        self._table.refresh()
+
+    def _act(self, name: str, row: Row) -> None:
+        entity, key = row["entity"], str(row["limit"])
+        assert isinstance(entity, QuotaEntity)
+        if name == "Change":
+            self._form(entity)
+            return
+
+        async def delete() -> bool:
+            return await self._alter(entity, {key: None}, f"{key} of {entity} is deleted.")
+
+        confirmed(f"Delete {key} of {entity}?", _CONSEQUENCE, "Delete", delete)
+
+    async def _alter(self, entity: QuotaEntity, changes: Mapping[str, float | None], done: str) -> bool:
+        async def work() -> None:
+            await self._page.sampler.admin.alter_client_quotas({entity: changes})
+
+        if not await run(self._page.sampler, work, done):
+            return False
+        await self._changed()
+        return True
+
+    def _form(self, entity: QuotaEntity | None) -> None:
+        """`entity`: whose limits are changed; None: it is chosen."""
+        with ui.dialog(value=True) as dialog, ui.card().classes("w-full max-w-lg"):
+            ui.label(f"Limits of {entity}" if entity else "Set limits").classes(
+                "text-lg font-semibold break-all"
+            ).props('role="heading" aria-level="2"')
+            parts = [] if entity else [_part("User"), _part("Client id")]
+            before = self._quotas.get(entity, {}) if entity else {}
+            fields = {}
+            for key, what in KEYS.items():
+                field = ui.number(key, value=before.get(key), min=0).classes("w-full")
+                field.props(f'hint="{what}" autocomplete=off')
+                fields[key] = field
+            ui.label("Empty: no limit." if entity else "Empty: unchanged.").classes("text-sm text-note")
+
+            async def save() -> None:
+                wanted = {key: field.value for key, field in fields.items()}
+                try:
+                    whose = entity or entity_of(*(part() for part in parts))
+                    if entity is None:
+                        wanted = {key: value for key, value in wanted.items() if value is not None}
+                    changes = changes_of(whose, self._quotas.get(whose, {}), wanted)
+                except InvalidRequestError as error:
+                    refused(f"{error.message}.")
+                    return
+                except ValueError as error:
+                    refused(str(error))
+                    return
+                if not changes:
+                    refused("Nothing is changed: give a limit.")
+                    return
+                removed = [key for key, value in changes.items() if value is None]
+
+                async def alter() -> bool:
+                    done = await self._alter(whose, changes, f"Changed of {whose}: {', '.join(changes)}.")
+                    if done:
+                        dialog.close()
+                    return done
+
+                if removed:
+                    confirmed(f"Delete {', '.join(removed)} of {whose}?", _CONSEQUENCE, "Delete", alter)
+                else:
+                    await alter()
+
+            with ui.row():
+                ui.button("Set", on_click=save).props("no-caps")
+                ui.button("Cancel", on_click=dialog.close).props("flat no-caps color=inherit")
+
+
+def _part(what: str) -> Callable[[], Part]:
+    """Inputs for one half of whose limits it is."""
+    with ui.row().classes("w-full items-end gap-3 no-wrap"):
+        choice = ui.select(_CHOICES, label=what, value="any").classes("w-48")
+        name = ui.input(f"{what}: name").props("autocomplete=off").classes("grow")
+        name.bind_visibility_from(choice, "value", value="named")
+    return lambda: Part(str(choice.value), str(name.value or ""))
