@@ -1,4 +1,4 @@
-"""Client quotas: limits of users, client ids and addresses, with Kafka's names and precedence.
+"""Quotas: limits of users, client ids and addresses, with Kafka's names and precedence.
 
 A limit of a call is looked up by key, at the first of these that has it:
 
@@ -9,12 +9,15 @@ A limit of a call is looked up by key, at the first of these that has it:
 
 Those who share a limit are a `QuotaHolder`: at level 3 all client ids of a user together, at level 6 each user by
 itself, at level 7 all users of a client id together.
+
+An address has one limit, `connection_creation_rate`: its own, or that of the default address.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -26,6 +29,7 @@ DEFAULT: Final = ""
 """As a name: each one that has no limits of its own."""
 USER_LENGTH_MAX: Final = 900
 CLIENT_ID_LENGTH_MAX: Final = 249
+IP_LENGTH_MAX: Final = 64
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -37,6 +41,8 @@ KEYS: Final[Mapping[str, str]] = {
     CONTROLLER_MUTATION_RATE: "partitions created and deleted, a second",
     REQUEST_PERCENTAGE: "percent of the time of each node's event loop",
 }
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+ADDRESS_KEYS: Final[Mapping[str, str]] = {CONNECTION_CREATION_RATE: "connections from an address, a second"}
 _WHOLE: Final = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE})
 VALUE_MIN: Final = 0.001
 VALUE_MAX: Final = float(1 << 53)
@@ -47,16 +53,17 @@ class QuotaEntity(Struct, frozen=True, kw_only=True):
 
     user: str | None = None
     client_id: str | None = None
+    ip: str | None = None  # an address; with neither of the others
 
     def parts(self) -> tuple[str | None, ...]:
-        return self.user, self.client_id
+        return self.user, self.client_id, self.ip
 
     def __lt__(self, other: QuotaEntity) -> bool:
         return _order(self) < _order(other)
 
     def __str__(self) -> str:
         """As people write it: `user alice, default client id`."""
-        named = (("user", self.user), ("client id", self.client_id))
+        named = (("user", self.user), ("client id", self.client_id), ("address", self.ip))
         return ", ".join(
             f"{kind} {escaped(name)}" if name else f"default {kind}" for kind, name in named if name is not None
         )
@@ -77,10 +84,11 @@ class QuotaFilter(Struct, frozen=True, kw_only=True):
 
     user: QuotaMatch | None = None
     client_id: QuotaMatch | None = None
+    ip: QuotaMatch | None = None
     strict: bool = False
 
     def matches(self, entity: QuotaEntity) -> bool:
-        for wanted, part in zip((self.user, self.client_id), entity.parts(), strict=True):
+        for wanted, part in zip((self.user, self.client_id, self.ip), entity.parts(), strict=True):
             if wanted is None:
                 if self.strict and part is not None:
                     return False
@@ -143,7 +151,9 @@ def name_of(given: str, length_max: int) -> str:
 def check_entity(entity: QuotaEntity) -> None:
     """InvalidRequestError if it could never apply."""
     if all(part is None for part in entity.parts()):
-        raise InvalidRequestError("a quota needs a user or a client id, or both", field="entity")
+        raise InvalidRequestError("a quota needs a user or a client id, or both, or an address", field="entity")
+    if entity.ip is not None:
+        _check_address(entity)
     for kind, name, length_max in (
         ("user", entity.user, USER_LENGTH_MAX),
         ("client_id", entity.client_id, CLIENT_ID_LENGTH_MAX),
@@ -156,11 +166,34 @@ def check_entity(entity: QuotaEntity) -> None:
             )
 
 
+def _check_address(entity: QuotaEntity) -> None:
+    if entity.user is not None or entity.client_id is not None:
+        raise InvalidRequestError(
+            "a quota of an address is not one of a user or client id too: give them separately", field="entity"
+        )
+    if entity.ip != DEFAULT and entity.ip != address_of(entity.ip or ""):
+        raise InvalidRequestError(
+            f"ip {escaped((entity.ip or '')[:80])} is not an IP address in its usual form: 10.0.0.7, 2001:db8::7",
+            field="ip",
+        )
+
+
+def address_of(text: str) -> str | None:
+    """The usual form of an IP address, of an IPv4 address in the form of IPv6, too. None: it is none."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return str(mapped or found)
+
+
 def check_limit(entity: QuotaEntity, key: str, value: float | None) -> None:
     """InvalidRequestError. `value`: None: removed."""
-    if key not in KEYS:
+    keys = KEYS if entity.ip is None else ADDRESS_KEYS
+    if key not in keys:
         raise InvalidRequestError(
-            f"{escaped(key[:80])} is not a quota of {entity}: give one of {', '.join(KEYS)}", field="key"
+            f"{escaped(key[:80])} is not a quota of {entity}: give one of {', '.join(keys)}", field="key"
         )
     if value is None:
         return

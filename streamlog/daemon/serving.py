@@ -77,6 +77,7 @@ async def serve(
         tls=by_listener[inter_broker_listener(config.config).name],
         listeners=by_listener,
         metadata=((NODE_HEADER, str(config.config[settings.NODE_ID])),),
+        without_rate=frozenset(one.name for one in listeners if one.for_nodes and len(listeners) > 1),
     )
     spans = open_tracing(config.config, lines)
     audit = open_audit(config.config, lines)
@@ -94,6 +95,7 @@ async def serve(
     )
     node = Node(config, ports)
     nodes.append(node)
+    network.limit_connection_rates(node.connection_rates, ports.clock.monotonic)
     _stop_on_signals(node)
     background = [asyncio.create_task(HeapTrimmer().run())]
     background += [asyncio.create_task(one.watch_expiry()) for one in followed]

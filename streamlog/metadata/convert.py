@@ -73,7 +73,7 @@ VERSION_MAX: Final[Mapping[str, int]] = {
     "remove_acl": 0,
     "user": 0,
     "remove_user": 0,
-    "client_quota": 0,
+    "client_quota": 1,  # ip
 }
 
 _RESOURCE_TYPES: Final = frozenset(int(resource_type) for resource_type in ConfigTargetType)
@@ -214,8 +214,9 @@ def _fill(message: pb.MetadataRecord, record: MetadataRecord) -> None:
             message.remove_user.MergeFrom(pb.RemoveUserRecord(name=name))
         case ClientQuotaRecord(entity=entity, key=key, value=value):
             message.client_quota.MergeFrom(
-                pb.ClientQuotaRecord(user=entity.user, client_id=entity.client_id, key=key, value=value)
+                pb.ClientQuotaRecord(user=entity.user, client_id=entity.client_id, ip=entity.ip, key=key, value=value)
             )
+            message.version = int(entity.ip is not None)
         case _:
             assert_never(record)
 
@@ -377,7 +378,9 @@ def _decoded(message: pb.MetadataRecord, kind: str) -> MetadataRecord:
 
 
 def _decode_client_quota(message: pb.ClientQuotaRecord) -> MetadataRecord:
-    entity = QuotaEntity(user=_optional(message, "user"), client_id=_optional(message, "client_id"))
+    entity = QuotaEntity(
+        user=_optional(message, "user"), client_id=_optional(message, "client_id"), ip=_optional(message, "ip")
+    )
     return ClientQuotaRecord(entity=entity, key=message.key, value=_optional(message, "value"))
 
 

@@ -12,6 +12,7 @@ say in the list below what the level brings.
     3   access control lists; users with passwords
     4   nodes with several listeners
     5   client quotas
+    6   quotas of addresses
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from streamlog.metadata.records import (
 )
 
 METADATA_VERSION_MIN: Final = MetadataVersion(1)
-METADATA_VERSION_MAX: Final = MetadataVersion(5)
+METADATA_VERSION_MAX: Final = MetadataVersion(6)
 
 LAST_KNOWN_ELR: Final = MetadataVersion(2)
 """The level since which records of partitions have `last_known_elr`."""
@@ -52,6 +53,8 @@ LISTENERS: Final = MetadataVersion(4)
 """The level since which nodes may have several listeners."""
 QUOTAS: Final = MetadataVersion(5)
 """The level since which there are client quotas."""
+ADDRESS_QUOTAS: Final = MetadataVersion(6)
+"""The level since which addresses may have quotas."""
 
 # The level that introduced a record's type. 0: allowed in an empty log.
 LEVEL_OF_RECORD: Final[Mapping[type[MetadataRecord], MetadataVersion]] = {
@@ -89,6 +92,8 @@ def _level_of(record: MetadataRecord) -> MetadataVersion:
             return LAST_KNOWN_ELR
         case BrokerRecord() if record.broker.listeners:
             return LISTENERS
+        case ClientQuotaRecord() if record.entity.ip is not None:
+            return ADDRESS_QUOTAS
         case _:
             return LEVEL_OF_RECORD[type(record)]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from streamlog.access.principals import parse_mapping_rules
 from streamlog.config import Config
 from streamlog.config.settings import security_settings as security
-from streamlog.config.settings.node_settings import NUM_PARTITIONS
+from streamlog.config.settings.node_settings import MAX_CONNECTION_CREATION_RATE, NUM_PARTITIONS
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Ports
@@ -15,6 +15,7 @@ from streamlog.services.access.access_lease import AccessLease
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.gate import MethodGate, TokenAccess
+from streamlog.services.quotas.connection_rates import ConnectionRates
 from streamlog.services.quotas.gate import QuotaGate
 from streamlog.services.quotas.limits import QuotaLimits
 
@@ -51,6 +52,10 @@ def made_quotas(config: Config, view: MetadataView, configs: NodeConfigs, ports:
     )
     rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
     return QuotaGate(limits, ports.clock, rules, view, lambda: configs.node[NUM_PARTITIONS])
+
+
+def made_connection_rates(view: MetadataView, configs: NodeConfigs) -> ConnectionRates:
+    return ConnectionRates(view, lambda: configs.node[MAX_CONNECTION_CREATION_RATE])
 
 
 def _made_tokens(config: Config, ports: Ports) -> TokenAccess | None:

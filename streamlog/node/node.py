@@ -49,7 +49,7 @@ from streamlog.node.addresses import (
     registered_listeners,
 )
 from streamlog.node.auditing import made_audit_topic, made_trail
-from streamlog.node.authorization import made_authorizer, made_gate, made_quotas
+from streamlog.node.authorization import made_authorizer, made_connection_rates, made_gate, made_quotas
 from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
 from streamlog.node.data_plane import DataPlane, directory_ids
 from streamlog.node.failed_calls import FailedCalls, is_invariant
@@ -104,6 +104,7 @@ class Node:
         self.metrics.tokens = None if gate is None else gate.tokens
         quotas = made_quotas(self._config, self._view, self._configs, ports)
         self.metrics.quotas = self._quota_limits = quotas.limits
+        self.connection_rates = made_connection_rates(self._view, self._configs)
         self._router = MethodRouter(
             served_methods.unary_methods(),
             served_methods.streaming_methods(),

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from streamlog.access.quotas import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     DEFAULT,
@@ -15,6 +16,7 @@ from streamlog.access.quotas import (
     QuotaFilter,
     QuotaHolder,
     QuotaMatch,
+    address_of,
     check_entity,
     check_limit,
     limit_of,
@@ -82,11 +84,52 @@ def test_entities_have_one_order_and_names_for_people() -> None:
 
 
 @pytest.mark.parametrize(
-    "entity", [QuotaEntity(), QuotaEntity(user="x" * 901), QuotaEntity(client_id="x" * 250), QuotaEntity(user="a\nb")]
+    "entity",
+    [
+        QuotaEntity(),
+        QuotaEntity(user="x" * 901),
+        QuotaEntity(client_id="x" * 250),
+        QuotaEntity(user="a\nb"),
+        QuotaEntity(ip="10.0.0.7", user="alice"),
+        QuotaEntity(ip="node1"),
+        QuotaEntity(ip="10.0.0.0/8"),
+        QuotaEntity(ip="2001:DB8::7"),
+        QuotaEntity(ip="::ffff:10.0.0.7"),
+    ],
 )
 def test_entities_that_could_never_apply_are_refused(entity: QuotaEntity) -> None:
     with pytest.raises(InvalidRequestError):
         check_entity(entity)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("2001:DB8:0::7", "2001:db8::7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("node1", None),
+        ("10.0.0.7:9092", None),
+        ("", None),
+    ],
+)
+def test_addresses_have_one_form(text: str, address: str | None) -> None:
+    assert address_of(text) == address
+    if address is not None:
+        check_entity(QuotaEntity(ip=address))
+
+
+def test_an_address_has_limits_of_its_own_kind() -> None:
+    of_address = QuotaEntity(ip=DEFAULT)
+    check_entity(of_address)
+    check_limit(of_address, CONNECTION_CREATION_RATE, 0.5)
+    with pytest.raises(InvalidRequestError, match="not a quota of default address: give one of connection"):
+        check_limit(of_address, PRODUCER_BYTE_RATE, 5.0)
+    with pytest.raises(InvalidRequestError, match="is not a quota of user alice"):
+        check_limit(QuotaEntity(user=ALICE), CONNECTION_CREATION_RATE, 5.0)
+    assert QuotaFilter(ip=QuotaMatch()).matches(of_address)
+    assert not QuotaFilter(ip=QuotaMatch("10.0.0.7")).matches(of_address)
+    assert not QuotaFilter(user=QuotaMatch(), strict=True).matches(of_address)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, 1e300, 1.5])

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
 
-from streamlog.access.quotas import KEYS, QuotaEntity
+from streamlog.access.quotas import CONNECTION_CREATION_RATE, KEYS, QuotaEntity
 from streamlog.console.pages.quotas import COLUMNS, NAME_SHOWN, Part, changes_of, entity_of, quota_rows
 from streamlog.console.widgets.table_view import cells
 from streamlog.errors import InvalidRequestError
@@ -25,7 +25,7 @@ ALICE = QuotaEntity(user="alice")
     ],
 )
 def test_whose_limits_a_form_names(user: Part, client_id: Part, expected: QuotaEntity) -> None:
-    assert entity_of(user, client_id) == expected
+    assert entity_of(user, client_id, ANY) == expected
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,25 @@ def test_whose_limits_a_form_names(user: Part, client_id: Part, expected: QuotaE
 )
 def test_a_form_that_names_nothing_is_refused(user: Part, client_id: Part, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        entity_of(user, client_id)
+        entity_of(user, client_id, ANY)
 
 
 def test_a_name_that_could_never_apply_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="at most 249 characters"):
-        entity_of(ANY, Part("named", "x" * 250))
+        entity_of(ANY, Part("named", "x" * 250), ANY)
+
+
+def test_an_address_is_given_alone_in_any_form() -> None:
+    assert entity_of(ANY, ANY, Part("named", "::FFFF:10.0.0.7")) == QuotaEntity(ip="10.0.0.7")
+    assert entity_of(ANY, ANY, DEFAULT) == QuotaEntity(ip="")
+    for address, user in (("node1", ANY), ("10.0.0.7", DEFAULT)):
+        with pytest.raises(InvalidRequestError):
+            entity_of(user, ANY, Part("named", address))
+    [row] = quota_rows({QuotaEntity(ip=""): {CONNECTION_CREATION_RATE: 20.0}})
+    assert (cells(row, COLUMNS)["ip"], cells(row, COLUMNS)["what"]) == (
+        "(default)",
+        "connections from an address, a second",
+    )
 
 
 def test_only_what_differs_is_changed() -> None:

@@ -138,6 +138,7 @@ EXAMPLES: Final[dict[str, MetadataRecord]] = {
     "user": UserRecord(name="u", password=SaltedPassword(salt=bytes(range(16)), hash=bytes(range(32)), cost=15)),
     "remove_user": RemoveUserRecord(name="u"),
     "client_quota": ClientQuotaRecord(entity=QuotaEntity(user="u", client_id=""), key="k", value=1.5),
+    "client_quota, address": ClientQuotaRecord(entity=QuotaEntity(ip="10.0.0.7"), key="k", value=1.5),
     "client_quota, removed": ClientQuotaRecord(entity=QuotaEntity(client_id="c"), key="k", value=None),
     "producer_ids": ProducerIdsRecord(next_producer_id=ProducerId(1 << 40)),
 }

@@ -50,6 +50,7 @@ GOLDEN = {
     ),
     "remove_user": "0a068201030a0175",
     "client_quota": "0a148a01110a0175120022016b29000000000000f83f",
+    "client_quota, address": "0a1b08018a01161a0831302e302e302e3722016b29000000000000f83f",
     "client_quota, removed": "0a098a010612016322016b",
     "producer_ids": "0a09620708808080808020",
 }

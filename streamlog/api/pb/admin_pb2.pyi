@@ -4323,7 +4323,7 @@ Global___ListUsersResponse: _TypeAlias = ListUsersResponse  # noqa: Y015
 
 @_typing.final
 class ClientQuotaEntity(_message.Message):
-    """Whom limits apply to: a user, a client id, or both together. An empty name is the default: it applies to
+    """Whom limits apply to: a user, a client id, or both together; or an address. An empty name is the default: it applies to
     each one that has no limits of its own.
     """
 
@@ -4331,26 +4331,34 @@ class ClientQuotaEntity(_message.Message):
 
     USER_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    IP_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """Such as `alice` of principal `User:alice`. At most 900 characters."""
     client_id: _builtins.str
     """As clients send it in the metadata `client-id` of their calls. At most 249 characters."""
+    ip: _builtins.str
+    """An IP address in its usual form, alone. Needs metadata.version 6."""
     def __init__(
         self,
         *,
         user: _builtins.str | None = ...,
         client_id: _builtins.str | None = ...,
+        ip: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "user", b"user"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_ip", b"_ip", "_user", b"_user", "client_id", b"client_id", "ip", b"ip", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_ip", b"_ip", "_user", b"_user", "client_id", b"client_id", "ip", b"ip", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__client_id: _TypeAlias = _typing.Literal["client_id"]  # noqa: Y015
     _WhichOneofArgType__client_id: _TypeAlias = _typing.Literal["_client_id", b"_client_id"]  # noqa: Y015
+    _WhichOneofReturnType__ip: _TypeAlias = _typing.Literal["ip"]  # noqa: Y015
+    _WhichOneofArgType__ip: _TypeAlias = _typing.Literal["_ip", b"_ip"]  # noqa: Y015
     _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
     _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__client_id) -> _WhichOneofReturnType__client_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ip) -> _WhichOneofReturnType__ip | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
 
@@ -4367,6 +4375,7 @@ class ClientQuotaValue(_message.Message):
     key: _builtins.str
     """`producer_byte_rate`, `consumer_byte_rate`: bytes a second. `controller_mutation_rate`: partitions created and deleted a
     second. `request_percentage`: percent of the time of each node's event loop that calls may take.
+    Of addresses: `connection_creation_rate`: connections a second that each node accepts.
     """
     value: _builtins.float
     """At least 0.001."""
@@ -4520,6 +4529,7 @@ class DescribeClientQuotasRequest(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
+    IP_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     strict: _builtins.bool
     """Only entities without the parts that are absent here."""
@@ -4533,17 +4543,22 @@ class DescribeClientQuotasRequest(_message.Message):
     def client_id(self) -> Global___ClientQuotaMatch:
         """Absent: entities with and without a client id."""
 
+    @_builtins.property
+    def ip(self) -> Global___ClientQuotaMatch:
+        """Absent: entities with and without an address."""
+
     def __init__(
         self,
         *,
         user: Global___ClientQuotaMatch | None = ...,
         client_id: Global___ClientQuotaMatch | None = ...,
         strict: _builtins.bool = ...,
+        ip: Global___ClientQuotaMatch | None = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "user", b"user"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "ip", b"ip", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "page_token", b"page_token", "strict", b"strict", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "ip", b"ip", "page_token", b"page_token", "strict", b"strict", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,6 +38,7 @@ class QuotaAdmin:
             request = pb.DescribeClientQuotasRequest(
                 user=convert.match_message(wanted.user),
                 client_id=convert.match_message(wanted.client_id),
+                ip=convert.match_message(wanted.ip),
                 strict=wanted.strict,
                 page_token=token,
             )

@@ -106,7 +106,6 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "replica.socket.timeout.ms": _PUSH,
     "request.timeout.ms": "requests between nodes have fixed timeouts; it is a setting of clients",
     "max.connections.per.ip.overrides": _CONNECTIONS,
-    "max.connection.creation.rate": _CONNECTIONS,
     "connection.failed.authentication.delay.ms": _SOCKET,
     "connections.max.reauth.ms": _SASL,
     "client.dns.lookup": "all addresses of a host name are tried",

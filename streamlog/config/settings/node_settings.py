@@ -31,6 +31,7 @@ from streamlog.config.settings.log_settings import LOGS
 from streamlog.config.settings.node_tracing_settings import NODE_TRACING
 from streamlog.config.settings.security_settings import SECURITY
 from streamlog.config.settings.topic_defaults import DEFAULTS
+from streamlog.model import INT32_MAX
 
 # Requests are checked against these limits before anything is allocated (FAULTS "Bad input").
 PARTITIONS_MAX: Final = 10_000
@@ -217,6 +218,10 @@ MAX_CONNECTIONS_PER_IP: Final[Setting[int | None]] = Setting(
     "max.connections.per.ip", count(1), None, kafka="no limit",
     default_doc="half of max.connections",
     doc="How many connections from one address a node keeps.")
+MAX_CONNECTION_CREATION_RATE: Final = Setting(
+    "max.connection.creation.rate", count(1), INT32_MAX, update=Update.CLUSTER_WIDE,
+    doc="How many connections a second a node accepts from all addresses together; further ones wait in the kernel. "
+        "Not at the listener for nodes, where clients have others.")
 CONNECTIONS_HANDSHAKE_TIMEOUT_MS: Final = Setting(
     "connections.handshake.timeout.ms", duration_ms(100, 120_000), 10_000, ours=True,
     doc="How long a connection may take to complete its HTTP/2 handshake and to acknowledge the node's settings; then "

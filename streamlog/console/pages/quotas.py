@@ -1,8 +1,8 @@
-"""/quotas: the limits of users and client ids, as `streamlogctl quota` has them; set, change, delete.
+"""/quotas: the limits of users, client ids and addresses, as `streamlogctl quota` has them; set, change, delete.
 
-The kinds of limits and what they mean come from one table (`streamlog.access.quotas.KEYS`), so that a new one is shown
-and can be set here. A limit is of a user, a client id, or both, each by name or as the default of those without their
-own.
+The kinds of limits and what they mean come from tables (`streamlog.access.quotas`), so that a new one is shown and can
+be set here. A limit is of a user, a client id, or both, or of an address, each by name or as the default of those
+without their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from nicegui import ui
 
-from streamlog.access.quotas import DEFAULT, KEYS, QuotaEntity, check_entity, check_limit
+from streamlog.access.quotas import ADDRESS_KEYS, DEFAULT, KEYS, QuotaEntity, address_of, check_entity, check_limit
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
 from streamlog.console.collection.sampler import ClusterSampler
@@ -28,6 +28,7 @@ EACH: Final = "(default)"
 """How a default is shown."""
 ANY: Final = "any"
 NAME_SHOWN: Final = 60
+_EVERY_KEY: Final = {**KEYS, **ADDRESS_KEYS}
 _CONSEQUENCE: Final = "The limit of the next level applies then, if there is one."
 _CHOICES: Final = {"any": "Any", "named": "Named", "default": "Each without its own"}
 
@@ -48,6 +49,7 @@ def name_text(value: object) -> str:
 COLUMNS: Final = (
     Column("user", "User", name_text),
     Column("client_id", "Client id", name_text),
+    Column("ip", "Address"),
     Column("limit", "Limit"),
     Column("value", "Value", value_text),
     Column("what", "Of what"),
@@ -71,11 +73,14 @@ class Part(Struct, frozen=True):
         return self.name.strip()
 
 
-def entity_of(user: Part, client_id: Part) -> QuotaEntity:
+def entity_of(user: Part, client_id: Part, address: Part) -> QuotaEntity:
     """ValueError, InvalidRequestError."""
-    entity = QuotaEntity(user=user.value("user"), client_id=client_id.value("client id"))
+    ip = address.value("address")
+    entity = QuotaEntity(
+        user=user.value("user"), client_id=client_id.value("client id"), ip=ip and (address_of(ip) or ip)
+    )
     if entity == QuotaEntity():
-        raise ValueError("Give whose limit it is: a user, a client id, or both.")
+        raise ValueError("Give whose limit it is: a user, a client id, or both; or an address.")
     check_entity(entity)
     return entity
 
@@ -97,9 +102,10 @@ def quota_rows(quotas: Quotas) -> list[Row]:
             "entity": entity,
             "user": _shown(entity.user),
             "client_id": _shown(entity.client_id),
+            "ip": _shown(entity.ip),
             "limit": key,
             "value": value,
-            "what": KEYS.get(key, ""),
+            "what": _EVERY_KEY.get(key, ""),
         }
         for entity, limits in sorted(quotas.items())
         for key, value in sorted(limits.items())
@@ -184,10 +190,11 @@ class _QuotaPage:
             ui.label(f"Limits of {entity}" if entity else "Set limits").classes(
                 "text-lg font-semibold break-all"
             ).props('role="heading" aria-level="2"')
-            parts = [] if entity else [_part("User"), _part("Client id")]
+            parts = [] if entity else [_part("User"), _part("Client id"), _part("Address")]
+            keys = _EVERY_KEY if entity is None else KEYS if entity.ip is None else ADDRESS_KEYS
             before = self._quotas.get(entity, {}) if entity else {}
             fields = {}
-            for key, what in KEYS.items():
+            for key, what in keys.items():
                 field = ui.number(key, value=before.get(key), min=0).classes("w-full")
                 field.props(f'hint="{what}" autocomplete=off')
                 fields[key] = field

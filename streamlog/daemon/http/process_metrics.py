@@ -9,7 +9,7 @@ from streamlog.ports.posix_disk import PosixFileSystem
 
 
 def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
-    watches, handshakes = network.connection_watches(), network.handshake_watches()
+    watches, handshakes, rates = network.connection_watches(), network.handshake_watches(), network.connection_rates
     return [
         gauge(
             "streamlog_connections",
@@ -39,6 +39,17 @@ def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
             "streamlog_connections_ended_silent_total",
             "Connections that ended without having sent a byte: by a limit, by the handshake timeout, or by the peer.",
             single(sum(watch.ended_silent for watch in watches)),
+        ),
+        gauge(
+            "streamlog_connection_creation_held",
+            "Addresses whose requests to connect are not answered now, since they exceeded connection_creation_rate; "
+            "all addresses together count as one (max.connection.creation.rate).",
+            single(0 if rates is None else len(rates.held)),
+        ),
+        counter(
+            "streamlog_connection_creation_held_seconds_total",
+            "For how long addresses were held up like this, in all.",
+            single(0 if rates is None else rates.held_s),
         ),
         counter(
             "streamlog_tls_handshakes_total",

@@ -1,4 +1,4 @@
-"""Limits of users and client ids are set and removed, each request as a whole."""
+"""Limits of users, client ids and addresses are set and removed, each request as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 from streamlog.access.quotas import QuotaEntity, check_entity, check_limit
 from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
 from streamlog.metadata.decision import ControllerContext, MetadataDecision
-from streamlog.metadata.features import QUOTAS
+from streamlog.metadata.features import ADDRESS_QUOTAS, QUOTAS
 from streamlog.metadata.image.image import NO_LIMITS, MetadataImage
 from streamlog.metadata.records import ClientQuotaRecord
 
@@ -31,12 +31,14 @@ def alter_client_quotas(
     command: AlterClientQuotas, image: MetadataImage, context: ControllerContext
 ) -> MetadataDecision[None]:
     """InvalidRequestError, FeatureUpdateFailedError. To remove a limit that is not set is no error."""
-    if image.metadata_version < QUOTAS:
+    of_address = any(change.entity.ip is not None for change in command.changes)
+    needed, what = (ADDRESS_QUOTAS, "quotas of addresses") if of_address else (QUOTAS, "quotas")
+    if image.metadata_version < needed:
         raise FeatureUpdateFailedError(
-            f"quotas need metadata.version {QUOTAS}, the cluster is at {image.metadata_version}: upgrade all nodes, "
+            f"{what} need metadata.version {needed}, the cluster is at {image.metadata_version}: upgrade all nodes, "
             "then run streamlogctl cluster upgrade",
             field="metadata.version",
-            limit=QUOTAS,
+            limit=needed,
         )
     records = []
     seen: set[tuple[QuotaEntity, str]] = set()
@@ -53,7 +55,7 @@ def alter_client_quotas(
     new = {change.entity for change in command.changes if change.value is not None} - set(image.quotas)
     if len(image.quotas) + len(new) > ENTITIES_MAX:
         raise InvalidRequestError(
-            f"the cluster would have quotas of {len(image.quotas) + len(new)} users and client ids, at most "
+            f"the cluster would have quotas of {len(image.quotas) + len(new)} users, client ids and addresses, at most "
             f"{ENTITIES_MAX} are allowed: use the defaults, or remove some",
             field="entity",
             limit=ENTITIES_MAX,

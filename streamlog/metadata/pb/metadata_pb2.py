@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$streamlog/internal/v1/metadata.proto\x12\x15streamlog.internal.v1\"G\n\rMetadataBatch\x12\x36\n\x07records\x18\x01 \x03(\x0b\x32%.streamlog.internal.v1.MetadataRecord\"\x8a\x08\n\x0eMetadataRecord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12H\n\x10metadata_version\x18\x02 \x01(\x0b\x32,.streamlog.internal.v1.MetadataVersionRecordH\x00\x12\x37\n\x07\x63luster\x18\x03 \x01(\x0b\x32$.streamlog.internal.v1.ClusterRecordH\x00\x12\x35\n\x06\x62roker\x18\x04 \x01(\x0b\x32#.streamlog.internal.v1.BrokerRecordH\x00\x12\x42\n\rbroker_change\x18\x05 \x01(\x0b\x32).streamlog.internal.v1.BrokerChangeRecordH\x00\x12J\n\x11unregister_broker\x18\x06 \x01(\x0b\x32-.streamlog.internal.v1.UnregisterBrokerRecordH\x00\x12\x33\n\x05topic\x18\x07 \x01(\x0b\x32\".streamlog.internal.v1.TopicRecordH\x00\x12@\n\x0cremove_topic\x18\x08 \x01(\x0b\x32(.streamlog.internal.v1.RemoveTopicRecordH\x00\x12;\n\tpartition\x18\t \x01(\x0b\x32&.streamlog.internal.v1.PartitionRecordH\x00\x12H\n\x10partition_change\x18\n \x01(\x0b\x32,.streamlog.internal.v1.PartitionChangeRecordH\x00\x12\x35\n\x06\x63onfig\x18\x0b \x01(\x0b\x32#.streamlog.internal.v1.ConfigRecordH\x00\x12@\n\x0cproducer_ids\x18\x0c \x01(\x0b\x32(.streamlog.internal.v1.ProducerIdsRecordH\x00\x12/\n\x03\x61\x63l\x18\r \x01(\x0b\x32 .streamlog.internal.v1.AclRecordH\x00\x12\x36\n\nremove_acl\x18\x0e \x01(\x0b\x32 .streamlog.internal.v1.AclRecordH\x00\x12\x31\n\x04user\x18\x0f \x01(\x0b\x32!.streamlog.internal.v1.UserRecordH\x00\x12>\n\x0bremove_user\x18\x10 \x01(\x0b\x32\'.streamlog.internal.v1.RemoveUserRecordH\x00\x12@\n\x0c\x63lient_quota\x18\x11 \x01(\x0b\x32(.streamlog.internal.v1.ClientQuotaRecordH\x00\x42\x08\n\x06record\"\x97\x01\n\tAclRecord\x12\x15\n\rresource_type\x18\x01 \x01(\r\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x14\n\x0cpattern_type\x18\x03 \x01(\r\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x11\n\toperation\x18\x05 \x01(\r\x12\x12\n\npermission\x18\x06 \x01(\r\x12\x0c\n\x04host\x18\x07 \x01(\t\"D\n\nUserRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x0c\n\x04hash\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ost\x18\x04 \x01(\r\" \n\x10RemoveUserRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x80\x01\n\x11\x43lientQuotaRecord\x12\x11\n\x04user\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\x12\n\x05value\x18\x05 \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05_userB\x0c\n\n_client_idB\x08\n\x06_value\"&\n\x15MetadataVersionRecord\x12\r\n\x05level\x18\x01 \x01(\r\"#\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"\xba\x02\n\x0c\x42rokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x04\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\r\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x1c\n\x14metadata_version_min\x18\x07 \x01(\r\x12\x1c\n\x14metadata_version_max\x18\x08 \x01(\r\x12\x15\n\rdirectory_ids\x18\t \x03(\x0c\x12\x0e\n\x06\x66\x65nced\x18\n \x01(\x08\x12\x10\n\x08stopping\x18\x0b \x01(\x08\x12\x10\n\x08\x64raining\x18\x0c \x01(\x08\x12\x38\n\tlisteners\x18\r \x03(\x0b\x32%.streamlog.internal.v1.BrokerListener\":\n\x0e\x42rokerListener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\"\xa5\x01\n\x12\x42rokerChangeRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x04\x12\x13\n\x06\x66\x65nced\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08stopping\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x15\n\x08\x64raining\x18\x05 \x01(\x08H\x02\x88\x01\x01\x42\t\n\x07_fencedB\x0b\n\t_stoppingB\x0b\n\t_draining\"A\n\x16UnregisterBrokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x04\"-\n\x0bTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\xe9\x01\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0cpartition_id\x18\x02 \x01(\r\x12\x10\n\x08replicas\x18\x03 \x03(\r\x12\x0b\n\x03isr\x18\x04 \x03(\r\x12\x0e\n\x06leader\x18\x05 \x01(\x11\x12\x13\n\x0blast_leader\x18\x06 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\r\x12\x17\n\x0fpartition_epoch\x18\x08 \x01(\r\x12;\n\tunsettled\x18\t \x01(\x0b\x32(.streamlog.internal.v1.UnsettledReplicas\"k\n\x11UnsettledReplicas\x12\x0b\n\x03\x65lr\x18\x01 \x03(\r\x12\x0e\n\x06\x61\x64\x64ing\x18\x02 \x03(\r\x12\x10\n\x08removing\x18\x03 \x03(\r\x12\x0f\n\x07offline\x18\x04 \x03(\r\x12\x16\n\x0elast_known_elr\x18\x05 \x03(\r\"\x18\n\tBrokerIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xee\x03\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0cpartition_id\x18\x02 \x01(\r\x12\x32\n\x08replicas\x18\x03 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12-\n\x03isr\x18\x04 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12-\n\x03\x65lr\x18\x05 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x30\n\x06\x61\x64\x64ing\x18\x06 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x32\n\x08removing\x18\x07 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x31\n\x07offline\x18\x08 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x13\n\x06leader\x18\t \x01(\x11H\x00\x88\x01\x01\x12\x18\n\x0blast_leader\x18\n \x01(\x11H\x01\x88\x01\x01\x12\x38\n\x0elast_known_elr\x18\x0b \x01(\x0b\x32 .streamlog.internal.v1.BrokerIdsB\t\n\x07_leaderB\x0e\n\x0c_last_leader\"\x93\x01\n\x0c\x43onfigRecord\x12@\n\rresource_type\x18\x01 \x01(\x0e\x32).streamlog.internal.v1.ConfigResourceType\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"-\n\x11ProducerIdsRecord\x12\x18\n\x10next_producer_id\x18\x01 \x01(\x04\"\xd1\x01\n\x15MetadataSnapshotChunk\x12;\n\x04head\x18\x01 \x01(\x0b\x32+.streamlog.internal.v1.MetadataSnapshotHeadH\x00\x12\x35\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32$.streamlog.internal.v1.MetadataBatchH\x00\x12;\n\x04tail\x18\x03 \x01(\x0b\x32+.streamlog.internal.v1.MetadataSnapshotTailH\x00\x42\x07\n\x05\x63hunk\"O\n\x14MetadataSnapshotHead\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x18\n\x10metadata_version\x18\x03 \x01(\r\",\n\x14MetadataSnapshotTail\x12\x14\n\x0crecord_count\x18\x01 \x01(\x04*{\n\x12\x43onfigResourceType\x12$\n CONFIG_RESOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43ONFIG_RESOURCE_TYPE_TOPIC\x10\x02\x12\x1f\n\x1b\x43ONFIG_RESOURCE_TYPE_BROKER\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$streamlog/internal/v1/metadata.proto\x12\x15streamlog.internal.v1\"G\n\rMetadataBatch\x12\x36\n\x07records\x18\x01 \x03(\x0b\x32%.streamlog.internal.v1.MetadataRecord\"\x8a\x08\n\x0eMetadataRecord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12H\n\x10metadata_version\x18\x02 \x01(\x0b\x32,.streamlog.internal.v1.MetadataVersionRecordH\x00\x12\x37\n\x07\x63luster\x18\x03 \x01(\x0b\x32$.streamlog.internal.v1.ClusterRecordH\x00\x12\x35\n\x06\x62roker\x18\x04 \x01(\x0b\x32#.streamlog.internal.v1.BrokerRecordH\x00\x12\x42\n\rbroker_change\x18\x05 \x01(\x0b\x32).streamlog.internal.v1.BrokerChangeRecordH\x00\x12J\n\x11unregister_broker\x18\x06 \x01(\x0b\x32-.streamlog.internal.v1.UnregisterBrokerRecordH\x00\x12\x33\n\x05topic\x18\x07 \x01(\x0b\x32\".streamlog.internal.v1.TopicRecordH\x00\x12@\n\x0cremove_topic\x18\x08 \x01(\x0b\x32(.streamlog.internal.v1.RemoveTopicRecordH\x00\x12;\n\tpartition\x18\t \x01(\x0b\x32&.streamlog.internal.v1.PartitionRecordH\x00\x12H\n\x10partition_change\x18\n \x01(\x0b\x32,.streamlog.internal.v1.PartitionChangeRecordH\x00\x12\x35\n\x06\x63onfig\x18\x0b \x01(\x0b\x32#.streamlog.internal.v1.ConfigRecordH\x00\x12@\n\x0cproducer_ids\x18\x0c \x01(\x0b\x32(.streamlog.internal.v1.ProducerIdsRecordH\x00\x12/\n\x03\x61\x63l\x18\r \x01(\x0b\x32 .streamlog.internal.v1.AclRecordH\x00\x12\x36\n\nremove_acl\x18\x0e \x01(\x0b\x32 .streamlog.internal.v1.AclRecordH\x00\x12\x31\n\x04user\x18\x0f \x01(\x0b\x32!.streamlog.internal.v1.UserRecordH\x00\x12>\n\x0bremove_user\x18\x10 \x01(\x0b\x32\'.streamlog.internal.v1.RemoveUserRecordH\x00\x12@\n\x0c\x63lient_quota\x18\x11 \x01(\x0b\x32(.streamlog.internal.v1.ClientQuotaRecordH\x00\x42\x08\n\x06record\"\x97\x01\n\tAclRecord\x12\x15\n\rresource_type\x18\x01 \x01(\r\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x14\n\x0cpattern_type\x18\x03 \x01(\r\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x11\n\toperation\x18\x05 \x01(\r\x12\x12\n\npermission\x18\x06 \x01(\r\x12\x0c\n\x04host\x18\x07 \x01(\t\"D\n\nUserRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x0c\n\x04hash\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ost\x18\x04 \x01(\r\" \n\x10RemoveUserRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x98\x01\n\x11\x43lientQuotaRecord\x12\x11\n\x04user\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x0f\n\x02ip\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\x12\n\x05value\x18\x05 \x01(\x01H\x03\x88\x01\x01\x42\x07\n\x05_userB\x0c\n\n_client_idB\x05\n\x03_ipB\x08\n\x06_value\"&\n\x15MetadataVersionRecord\x12\r\n\x05level\x18\x01 \x01(\r\"#\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"\xba\x02\n\x0c\x42rokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x04\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\r\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x1c\n\x14metadata_version_min\x18\x07 \x01(\r\x12\x1c\n\x14metadata_version_max\x18\x08 \x01(\r\x12\x15\n\rdirectory_ids\x18\t \x03(\x0c\x12\x0e\n\x06\x66\x65nced\x18\n \x01(\x08\x12\x10\n\x08stopping\x18\x0b \x01(\x08\x12\x10\n\x08\x64raining\x18\x0c \x01(\x08\x12\x38\n\tlisteners\x18\r \x03(\x0b\x32%.streamlog.internal.v1.BrokerListener\":\n\x0e\x42rokerListener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\"\xa5\x01\n\x12\x42rokerChangeRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x04\x12\x13\n\x06\x66\x65nced\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08stopping\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x15\n\x08\x64raining\x18\x05 \x01(\x08H\x02\x88\x01\x01\x42\t\n\x07_fencedB\x0b\n\t_stoppingB\x0b\n\t_draining\"A\n\x16UnregisterBrokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x04\"-\n\x0bTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\xe9\x01\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0cpartition_id\x18\x02 \x01(\r\x12\x10\n\x08replicas\x18\x03 \x03(\r\x12\x0b\n\x03isr\x18\x04 \x03(\r\x12\x0e\n\x06leader\x18\x05 \x01(\x11\x12\x13\n\x0blast_leader\x18\x06 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\r\x12\x17\n\x0fpartition_epoch\x18\x08 \x01(\r\x12;\n\tunsettled\x18\t \x01(\x0b\x32(.streamlog.internal.v1.UnsettledReplicas\"k\n\x11UnsettledReplicas\x12\x0b\n\x03\x65lr\x18\x01 \x03(\r\x12\x0e\n\x06\x61\x64\x64ing\x18\x02 \x03(\r\x12\x10\n\x08removing\x18\x03 \x03(\r\x12\x0f\n\x07offline\x18\x04 \x03(\r\x12\x16\n\x0elast_known_elr\x18\x05 \x03(\r\"\x18\n\tBrokerIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xee\x03\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0cpartition_id\x18\x02 \x01(\r\x12\x32\n\x08replicas\x18\x03 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12-\n\x03isr\x18\x04 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12-\n\x03\x65lr\x18\x05 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x30\n\x06\x61\x64\x64ing\x18\x06 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x32\n\x08removing\x18\x07 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x31\n\x07offline\x18\x08 \x01(\x0b\x32 .streamlog.internal.v1.BrokerIds\x12\x13\n\x06leader\x18\t \x01(\x11H\x00\x88\x01\x01\x12\x18\n\x0blast_leader\x18\n \x01(\x11H\x01\x88\x01\x01\x12\x38\n\x0elast_known_elr\x18\x0b \x01(\x0b\x32 .streamlog.internal.v1.BrokerIdsB\t\n\x07_leaderB\x0e\n\x0c_last_leader\"\x93\x01\n\x0c\x43onfigRecord\x12@\n\rresource_type\x18\x01 \x01(\x0e\x32).streamlog.internal.v1.ConfigResourceType\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"-\n\x11ProducerIdsRecord\x12\x18\n\x10next_producer_id\x18\x01 \x01(\x04\"\xd1\x01\n\x15MetadataSnapshotChunk\x12;\n\x04head\x18\x01 \x01(\x0b\x32+.streamlog.internal.v1.MetadataSnapshotHeadH\x00\x12\x35\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32$.streamlog.internal.v1.MetadataBatchH\x00\x12;\n\x04tail\x18\x03 \x01(\x0b\x32+.streamlog.internal.v1.MetadataSnapshotTailH\x00\x42\x07\n\x05\x63hunk\"O\n\x14MetadataSnapshotHead\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x18\n\x10metadata_version\x18\x03 \x01(\r\",\n\x14MetadataSnapshotTail\x12\x14\n\x0crecord_count\x18\x01 \x01(\x04*{\n\x12\x43onfigResourceType\x12$\n CONFIG_RESOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43ONFIG_RESOURCE_TYPE_TOPIC\x10\x02\x12\x1f\n\x1b\x43ONFIG_RESOURCE_TYPE_BROKER\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'streamlog.internal.v1.metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONFIGRESOURCETYPE']._serialized_start=3741
-  _globals['_CONFIGRESOURCETYPE']._serialized_end=3864
+  _globals['_CONFIGRESOURCETYPE']._serialized_start=3765
+  _globals['_CONFIGRESOURCETYPE']._serialized_end=3888
   _globals['_METADATABATCH']._serialized_start=63
   _globals['_METADATABATCH']._serialized_end=134
   _globals['_METADATARECORD']._serialized_start=137
@@ -44,39 +44,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REMOVEUSERRECORD']._serialized_start=1397
   _globals['_REMOVEUSERRECORD']._serialized_end=1429
   _globals['_CLIENTQUOTARECORD']._serialized_start=1432
-  _globals['_CLIENTQUOTARECORD']._serialized_end=1560
-  _globals['_METADATAVERSIONRECORD']._serialized_start=1562
-  _globals['_METADATAVERSIONRECORD']._serialized_end=1600
-  _globals['_CLUSTERRECORD']._serialized_start=1602
-  _globals['_CLUSTERRECORD']._serialized_end=1637
-  _globals['_BROKERRECORD']._serialized_start=1640
-  _globals['_BROKERRECORD']._serialized_end=1954
-  _globals['_BROKERLISTENER']._serialized_start=1956
-  _globals['_BROKERLISTENER']._serialized_end=2014
-  _globals['_BROKERCHANGERECORD']._serialized_start=2017
-  _globals['_BROKERCHANGERECORD']._serialized_end=2182
-  _globals['_UNREGISTERBROKERRECORD']._serialized_start=2184
-  _globals['_UNREGISTERBROKERRECORD']._serialized_end=2249
-  _globals['_TOPICRECORD']._serialized_start=2251
-  _globals['_TOPICRECORD']._serialized_end=2296
-  _globals['_REMOVETOPICRECORD']._serialized_start=2298
-  _globals['_REMOVETOPICRECORD']._serialized_end=2335
-  _globals['_PARTITIONRECORD']._serialized_start=2338
-  _globals['_PARTITIONRECORD']._serialized_end=2571
-  _globals['_UNSETTLEDREPLICAS']._serialized_start=2573
-  _globals['_UNSETTLEDREPLICAS']._serialized_end=2680
-  _globals['_BROKERIDS']._serialized_start=2682
-  _globals['_BROKERIDS']._serialized_end=2706
-  _globals['_PARTITIONCHANGERECORD']._serialized_start=2709
-  _globals['_PARTITIONCHANGERECORD']._serialized_end=3203
-  _globals['_CONFIGRECORD']._serialized_start=3206
-  _globals['_CONFIGRECORD']._serialized_end=3353
-  _globals['_PRODUCERIDSRECORD']._serialized_start=3355
-  _globals['_PRODUCERIDSRECORD']._serialized_end=3400
-  _globals['_METADATASNAPSHOTCHUNK']._serialized_start=3403
-  _globals['_METADATASNAPSHOTCHUNK']._serialized_end=3612
-  _globals['_METADATASNAPSHOTHEAD']._serialized_start=3614
-  _globals['_METADATASNAPSHOTHEAD']._serialized_end=3693
-  _globals['_METADATASNAPSHOTTAIL']._serialized_start=3695
-  _globals['_METADATASNAPSHOTTAIL']._serialized_end=3739
+  _globals['_CLIENTQUOTARECORD']._serialized_end=1584
+  _globals['_METADATAVERSIONRECORD']._serialized_start=1586
+  _globals['_METADATAVERSIONRECORD']._serialized_end=1624
+  _globals['_CLUSTERRECORD']._serialized_start=1626
+  _globals['_CLUSTERRECORD']._serialized_end=1661
+  _globals['_BROKERRECORD']._serialized_start=1664
+  _globals['_BROKERRECORD']._serialized_end=1978
+  _globals['_BROKERLISTENER']._serialized_start=1980
+  _globals['_BROKERLISTENER']._serialized_end=2038
+  _globals['_BROKERCHANGERECORD']._serialized_start=2041
+  _globals['_BROKERCHANGERECORD']._serialized_end=2206
+  _globals['_UNREGISTERBROKERRECORD']._serialized_start=2208
+  _globals['_UNREGISTERBROKERRECORD']._serialized_end=2273
+  _globals['_TOPICRECORD']._serialized_start=2275
+  _globals['_TOPICRECORD']._serialized_end=2320
+  _globals['_REMOVETOPICRECORD']._serialized_start=2322
+  _globals['_REMOVETOPICRECORD']._serialized_end=2359
+  _globals['_PARTITIONRECORD']._serialized_start=2362
+  _globals['_PARTITIONRECORD']._serialized_end=2595
+  _globals['_UNSETTLEDREPLICAS']._serialized_start=2597
+  _globals['_UNSETTLEDREPLICAS']._serialized_end=2704
+  _globals['_BROKERIDS']._serialized_start=2706
+  _globals['_BROKERIDS']._serialized_end=2730
+  _globals['_PARTITIONCHANGERECORD']._serialized_start=2733
+  _globals['_PARTITIONCHANGERECORD']._serialized_end=3227
+  _globals['_CONFIGRECORD']._serialized_start=3230
+  _globals['_CONFIGRECORD']._serialized_end=3377
+  _globals['_PRODUCERIDSRECORD']._serialized_start=3379
+  _globals['_PRODUCERIDSRECORD']._serialized_end=3424
+  _globals['_METADATASNAPSHOTCHUNK']._serialized_start=3427
+  _globals['_METADATASNAPSHOTCHUNK']._serialized_end=3636
+  _globals['_METADATASNAPSHOTHEAD']._serialized_start=3638
+  _globals['_METADATASNAPSHOTHEAD']._serialized_end=3717
+  _globals['_METADATASNAPSHOTTAIL']._serialized_start=3719
+  _globals['_METADATASNAPSHOTTAIL']._serialized_end=3763
 # @@protoc_insertion_point(module_scope)

@@ -254,10 +254,13 @@ class ClientQuotaRecord(_message.Message):
 
     USER_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    IP_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     client_id: _builtins.str
+    ip: _builtins.str
+    """Since version 1 of the record."""
     key: _builtins.str
     """Such as producer_byte_rate."""
     value: _builtins.float
@@ -267,21 +270,26 @@ class ClientQuotaRecord(_message.Message):
         *,
         user: _builtins.str | None = ...,
         client_id: _builtins.str | None = ...,
+        ip: _builtins.str | None = ...,
         key: _builtins.str = ...,
         value: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "_value", b"_value", "client_id", b"client_id", "user", b"user", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_ip", b"_ip", "_user", b"_user", "_value", b"_value", "client_id", b"client_id", "ip", b"ip", "user", b"user", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "_value", b"_value", "client_id", b"client_id", "key", b"key", "user", b"user", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_ip", b"_ip", "_user", b"_user", "_value", b"_value", "client_id", b"client_id", "ip", b"ip", "key", b"key", "user", b"user", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__client_id: _TypeAlias = _typing.Literal["client_id"]  # noqa: Y015
     _WhichOneofArgType__client_id: _TypeAlias = _typing.Literal["_client_id", b"_client_id"]  # noqa: Y015
+    _WhichOneofReturnType__ip: _TypeAlias = _typing.Literal["ip"]  # noqa: Y015
+    _WhichOneofArgType__ip: _TypeAlias = _typing.Literal["_ip", b"_ip"]  # noqa: Y015
     _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
     _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
     _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
     _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__client_id) -> _WhichOneofReturnType__client_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ip) -> _WhichOneofReturnType__ip | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
     @_typing.overload

@@ -6,6 +6,8 @@ channel       the calling side
 stream        the two ends of a streaming call
 settings      options of gRPC on both sides, the table of status codes
 connections   limits on the connections that a server accepts
+connection_rate   how fast connections may be opened
+syn_filter    requests to connect that the kernel does not answer
 deferred_accept   silent connections stay in the kernel
 descriptors   this process's sockets, found by their port
 credentials   TLS, following its files

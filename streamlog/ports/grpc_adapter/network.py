@@ -13,6 +13,7 @@ import grpc.aio
 
 from streamlog.ports.forks import note_use
 from streamlog.ports.grpc_adapter.channel import CallLogin, GrpcChannel, Pairs
+from streamlog.ports.grpc_adapter.connection_rate import ConnectionRateWatch, CreationLimits
 from streamlog.ports.grpc_adapter.connections import ConnectionWatch
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.handshake_watch import HandshakeWatch
@@ -26,7 +27,7 @@ class GrpcNetwork:
     """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message about connections that were closed.
     `tls`: mutual TLS on all channels, and on servers; the network follows its files. `listeners`: by name, for servers
     with other credentials; None: plain text. `metadata`: of all calls; `login`: more of it, where it
-    changes.
+    changes. `without_rate`: names of listeners that the limits of connections a second do not hold for.
 
     ClientClosedError in a process that was forked from one with a network (`forks`).
     """
@@ -41,6 +42,7 @@ class GrpcNetwork:
         listeners: Mapping[str, TlsCredentials | None] | None = None,
         metadata: Pairs = (),
         login: CallLogin | None = None,
+        without_rate: frozenset[str] = frozenset(),
     ) -> None:
         note_use()
         # gRPC's thread would start with the first channel. While the interpreter exits, when clients send what is left,
@@ -55,7 +57,11 @@ class GrpcNetwork:
         self._listeners = dict(listeners or {})
         self._metadata = metadata
         self._login = login
+        self._without_rate = without_rate
+        self._rated: list[GrpcServer] = []
+        self.connection_rates: ConnectionRateWatch | None = None
         self._watching: list[asyncio.Task[None]] = []
+        self._rate_tasks: list[asyncio.Task[None]] = []
         self._servers: list[GrpcServer] = []
         self._channels: list[GrpcChannel] = []
 
@@ -73,7 +79,10 @@ class GrpcNetwork:
         server = GrpcServer(address, handlers, self._settings, tls, self._on_connections)
         await server.start()
         self._servers = [known for known in self._servers if not known.closed]
+        self._rated = [known for known in self._rated if not known.closed]
         self._servers.append(server)
+        if listener not in self._without_rate:
+            self._rated.append(server)
         return server
 
     def connect(self, address: str) -> GrpcChannel:
@@ -90,6 +99,14 @@ class GrpcNetwork:
                 if not channel.closed:
                     calls.create_task(channel.call_each(method, timeout_s))
 
+    def limit_connection_rates(self, limits: CreationLimits, monotonic: Callable[[], float]) -> None:
+        """Of the servers that listen now and later. In the running loop."""
+        watch = ConnectionRateWatch(
+            limits, lambda: [one for one in self._rated if not one.closed], monotonic, self._on_connections
+        )
+        self.connection_rates = watch
+        self._rate_tasks.append(asyncio.get_running_loop().create_task(watch.run()))
+
     def connection_watches(self) -> list[ConnectionWatch]:
         """Of the open servers whose connections are limited."""
         return [one.connections for one in self._servers if not one.closed and one.connections is not None]
@@ -100,7 +117,7 @@ class GrpcNetwork:
 
     async def close(self) -> None:
         """Close channels and servers that are still open."""
-        for task in self._watching:
+        for task in (*self._watching, *self._rate_tasks):
             task.cancel()
         for channel in self._channels:
             await channel.close()

@@ -30,6 +30,8 @@ HEADER_BYTES_MAX: Final = 16 << 10
 """Of a call's metadata, as HTTP/2 counts it: gRPC's own limit, which is 16 MiB until a client has acknowledged its
 settings. Clients of gRPC acknowledge them before their first call.
 """
+CALLERS_MAX: Final = 20_000
+"""Peers that are counted between two looks at how fast connections are opened."""
 FIELD_BYTES: Final = 32
 """Counted for each field besides its name and value (RFC 9113, 6.5.2)."""
 
@@ -50,6 +52,8 @@ class GrpcServer:
     ) -> None:
         """OSError if the address cannot be bound. `report`: gets messages about connections that were closed."""
         self.closed = False
+        self._callers: dict[str, None] | None = None  # since the last `take_callers`; None: they are not counted
+        self._handshakes_taken = 0
         self.handshakes = None if tls is None else HandshakeWatch(report)
         self._handlers = handlers
         self._server = grpc.aio.server(options=settings.server())
@@ -63,6 +67,7 @@ class GrpcServer:
                 handlers.on_peer = self.handshakes.has_called
         except RuntimeError as error:
             raise _bind_error(address) from error
+        self.port = port
         self.address = f"{address.rpartition(':')[0]}:{port}"
         if settings.defers_silent:
             defer_accept(port)
@@ -76,6 +81,28 @@ class GrpcServer:
         self._watching = [
             loop.create_task(watch.run()) for watch in (self.connections, self.handshakes) if watch is not None
         ]
+
+    def take_callers(self) -> list[str]:
+        """Peers that have made calls since the last time, as host:port; they are counted from the first time on."""
+        callers, self._callers = self._callers, {}
+        self._handlers.on_peer = self._has_called
+        return list(callers or ())
+
+    def take_handshakes(self) -> int:
+        """How many TLS handshakes have begun since the last time."""
+        before, self._handshakes_taken = self._handshakes_taken, 0 if self.handshakes is None else self.handshakes.begun
+        return self._handshakes_taken - before
+
+    def count_no_callers(self) -> None:
+        """Until the next `take_callers`: calls pay nothing."""
+        self._callers = None
+        self._handlers.on_peer = None if self.handshakes is None else self.handshakes.has_called
+
+    def _has_called(self, peer: str) -> None:
+        if self._callers is not None and len(self._callers) < CALLERS_MAX:
+            self._callers[peer] = None
+        if self.handshakes is not None:
+            self.handshakes.has_called(peer)
 
     async def close(self, *, grace_s: float = 0.0) -> None:
         self.closed = True

@@ -66,16 +66,16 @@ class QuotaLimits:
         self._by_caller: dict[tuple[str, QuotaCaller], RateBucket | None] = {}
         self._buckets: dict[tuple[str, QuotaHolder], RateBucket] = {}  # by the age of their last look-up
         self.totals = {key: QuotaTotals() for key in KEYS}
-        self.active = len(self._quotas) > 0  # whether there are any quotas; looked at for each message
+        self.active = False  # whether there are quotas of callers; looked at for each message
         self.counts_time = False  # whether there is a request_percentage; looked at for each step of a stream
         self._looked_at: object = None  # quotas of which that is
         view.listen(lambda image, _: self._on_image(image))
         self._on_image(view.image)
 
     def _on_image(self, image: MetadataImage) -> None:
-        self.active = len(image.quotas) > 0
         if image.quotas is not self._looked_at:
             self._looked_at = image.quotas
+            self.active = any(entity.ip is None for entity in image.quotas)
             self.counts_time = any(REQUEST_PERCENTAGE in limits for limits in image.quotas.values())
 
     @property

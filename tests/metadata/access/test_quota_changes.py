@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from streamlog.access.quotas import CONSUMER_BYTE_RATE, DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity
+from streamlog.access.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    DEFAULT,
+    PRODUCER_BYTE_RATE,
+    QuotaEntity,
+)
 from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
 from streamlog.metadata.access import quota_changes
 from streamlog.metadata.access.quota_changes import AlterClientQuotas, QuotaChange
@@ -52,6 +58,8 @@ def test_they_survive_a_snapshot() -> None:
         (change(QuotaEntity(), 5.0),),
         (change(ALICE, 0.0),),
         (change(ALICE, 5.0, "unknown"),),
+        (change(ALICE, 5.0, CONNECTION_CREATION_RATE),),
+        (change(QuotaEntity(ip="10.0.0.7"), 5.0),),
         (change(ALICE, 5.0), change(ALICE, 6.0)),
     ],
 )
@@ -76,3 +84,15 @@ def test_they_need_the_metadata_version_of_their_records() -> None:
     old = replace(rig.image, metadata_version=MetadataVersion(4))
     with pytest.raises(FeatureUpdateFailedError, match="streamlogctl cluster upgrade"):
         decide(AlterClientQuotas(changes=(change(ALICE, 5.0),)), old, rig.context)
+
+
+def test_those_of_addresses_need_a_later_one() -> None:
+    rig = Rig()
+    of_address = change(QuotaEntity(ip="10.0.0.7"), 5.0, CONNECTION_CREATION_RATE)
+    old = replace(rig.image, metadata_version=MetadataVersion(5))
+    with pytest.raises(FeatureUpdateFailedError, match=r"quotas of addresses need metadata\.version 6"):
+        decide(AlterClientQuotas(changes=(change(ALICE, 5.0), of_address)), old, rig.context)
+    decide(AlterClientQuotas(changes=(change(ALICE, 5.0),)), old, rig.context)
+    rig.do(AlterClientQuotas(changes=(of_address,)))
+    loaded = decode_snapshot([b"".join(encode_snapshot(rig.image))])
+    assert dict(loaded.quotas.items()).keys() == {QuotaEntity(ip="10.0.0.7")}

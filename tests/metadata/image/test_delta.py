@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from streamlog.errors import InvariantError, UnsupportedVersionError
-from streamlog.metadata.features import LEVEL_OF_RECORD, METADATA_VERSION_MAX
+from streamlog.metadata.features import ADDRESS_QUOTAS, LEVEL_OF_RECORD, METADATA_VERSION_MAX
 from streamlog.metadata.image.delta import MetadataDelta, changed, look_ahead, replay
 from streamlog.metadata.image.image import EMPTY_IMAGE, MetadataImage
 from streamlog.metadata.image.roles import Role
@@ -17,6 +17,7 @@ from streamlog.metadata.records import (
     EPOCH_FROM_INDEX,
     BrokerChangeRecord,
     BrokerRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     ConfigTarget,
@@ -231,7 +232,8 @@ class TestFeatureLevels:
 
     @pytest.mark.parametrize("record", [r for r in EXAMPLES.values() if LEVEL_OF_RECORD[type(r)] > 0], ids=repr)
     def test_no_record_before_the_level_that_brings_it(self, record: MetadataRecord) -> None:
-        level = LEVEL_OF_RECORD[type(record)]
+        of_address = isinstance(record, ClientQuotaRecord) and record.entity.ip is not None
+        level = ADDRESS_QUOTAS if of_address else LEVEL_OF_RECORD[type(record)]
         with pytest.raises(InvariantError, match=rf"needs metadata\.version {level}, the log is at 0"):
             replay(EMPTY_IMAGE, [record], RaftIndex(1))
 

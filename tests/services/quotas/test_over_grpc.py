@@ -109,13 +109,21 @@ def test_the_command(cluster: InProcessCluster, admin: Admin) -> None:
         "Set: user alice: consumer_byte_rate=3",
     ]
     assert run("quota", "describe", "--output", "text").splitlines() == [
-        "USER\tCLIENT ID\tKEY\tVALUE",
-        "<default>\tetl\tproducer_byte_rate\t1000000",
-        "alice\t-\tconsumer_byte_rate\t3",
-        "alice\t-\tproducer_byte_rate\t2",
+        "USER\tCLIENT ID\tADDRESS\tKEY\tVALUE",
+        "<default>\tetl\t-\tproducer_byte_rate\t1000000",
+        "alice\t-\t-\tconsumer_byte_rate\t3",
+        "alice\t-\t-\tproducer_byte_rate\t2",
     ]
+    run("quota", "set", "--ip", "::FFFF:10.9.8.7", "connection_creation_rate=2.5")
+    run("quota", "set", "--ip-default", "connection_creation_rate=2000")
+    assert run("quota", "describe", "--ip", "10.9.8.7", "--output", "text").splitlines() == [
+        "USER\tCLIENT ID\tADDRESS\tKEY\tVALUE",
+        "-\t-\t10.9.8.7\tconnection_creation_rate\t2.5",
+    ]
+    assert "Deleted: address 10.9.8.7: connection_creation_rate" in run("quota", "delete", "--ip", "10.9.8.7")
+    run("quota", "delete", "--ip-default")
     assert "Deleted: user alice: producer_byte_rate" in run("quota", "delete", "--user", "alice", "producer_byte_rate")
-    assert "alice\t-\tconsumer" in run("quota", "describe", "--user", "alice", "--output", "text")
+    assert "alice\t-\t-\tconsumer" in run("quota", "describe", "--user", "alice", "--output", "text")
     run("quota", "delete", "--user", "alice")
     assert "There is no such limit" in run("quota", "delete", "--user", "alice")
 
@@ -129,6 +137,9 @@ def test_the_command(cluster: InProcessCluster, admin: Admin) -> None:
         (["set", "--user", "a", "producer_byte_rate=fast"], "give producer_byte_rate=NUMBER"),
         (["set", "--user", "a", "leader_rate=1"], "give one of producer_byte_rate"),
         (["delete"], "Give whose limit it is"),
+        (["set", "--ip", "node1", "connection_creation_rate=5"], "give an IP address"),
+        (["set", "--ip", "10.0.0.7", "--user", "a", "connection_creation_rate=5"], "cannot be given together"),
+        (["set", "--ip", "10.0.0.7", "producer_byte_rate=5"], "give one of connection_creation_rate"),
     ],
 )
 def test_the_command_says_what_is_missing(arguments: list[str], said: str) -> None:

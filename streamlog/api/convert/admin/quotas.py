@@ -7,6 +7,7 @@ from typing import Final
 
 from streamlog.access.quotas import (
     CLIENT_ID_LENGTH_MAX,
+    IP_LENGTH_MAX,
     USER_LENGTH_MAX,
     QuotaEntity,
     QuotaFilter,
@@ -48,6 +49,7 @@ def checked_entity(message: pb.ClientQuotaEntity) -> QuotaEntity:
     with inside("entity"):
         text(message.user, "user", length_max=USER_LENGTH_MAX)
         text(message.client_id, "client_id", length_max=CLIENT_ID_LENGTH_MAX)
+        text(message.ip, "ip", length_max=IP_LENGTH_MAX)
         entity = quota_entity(message)
         check_entity(entity)
         return entity
@@ -58,6 +60,7 @@ def quota_entity(message: pb.ClientQuotaEntity) -> QuotaEntity:
     return QuotaEntity(
         user=message.user if message.HasField("user") else None,
         client_id=message.client_id if message.HasField("client_id") else None,
+        ip=message.ip if message.HasField("ip") else None,
     )
 
 
@@ -68,6 +71,7 @@ def quota_filter(message: pb.DescribeClientQuotasRequest) -> QuotaFilter:
         client_id=_match(message.client_id, "client_id", CLIENT_ID_LENGTH_MAX)
         if message.HasField("client_id")
         else None,
+        ip=_match(message.ip, "ip", IP_LENGTH_MAX) if message.HasField("ip") else None,
         strict=message.strict,
     )
 
@@ -77,7 +81,7 @@ def _match(message: pb.ClientQuotaMatch, field: str, length_max: int) -> QuotaMa
 
 
 def entity_message(entity: QuotaEntity) -> pb.ClientQuotaEntity:
-    return pb.ClientQuotaEntity(user=entity.user, client_id=entity.client_id)
+    return pb.ClientQuotaEntity(user=entity.user, client_id=entity.client_id, ip=entity.ip)
 
 
 def alterations(changes: Mapping[QuotaEntity, Mapping[str, float | None]]) -> list[pb.ClientQuotaAlteration]:
