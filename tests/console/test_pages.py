@@ -193,7 +193,7 @@ def test_quotas_are_set_changed_and_deleted(page: Any, cluster: LocalCluster) ->
         dialog.get_by_label(key, exact=True).wait_for()
     dialog.get_by_label("producer_byte_rate").fill("1500000")
     dialog.get_by_role("button", name="Set", exact=True).click()
-    page.get_by_text("Give whose limit it is: a user, a client id, or both.").wait_for()
+    page.get_by_text("Give whose limit it is: a user, a client id, or both; or an address.").wait_for()
     dialog.get_by_role("combobox", name="User").click()
     page.get_by_role("option", name="Named").click()
     dialog.get_by_label("User: name").fill("bob")
