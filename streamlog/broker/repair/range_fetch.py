@@ -11,7 +11,7 @@ from streamlog.broker.replica_wire import TOPIC_ID_SIZE
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, PartitionId, TopicId, TopicPartition
-from streamlog.ports import Network, RpcError
+from streamlog.ports import Network, NotSentError, RpcError
 from streamlog.records import scan_headers
 
 METHOD: Final = "/streamlog.internal.v1.Replication/FetchRange"
@@ -61,7 +61,8 @@ def _error_of(error: RpcError, node: BrokerId) -> StreamlogError:
     own = from_rpc(error)
     if isinstance(own, StreamlogError):
         return own
-    return BrokerNotAvailableError(f"node {node} did not respond: {error}", node=node)
+    reason = error.message if isinstance(error, NotSentError) else error
+    return BrokerNotAvailableError(f"node {node} did not respond: {reason}", node=node)
 
 
 def decode_request(message: pb.FetchRangeRequest) -> tuple[TopicId, PartitionId, Offset, Offset, int]:

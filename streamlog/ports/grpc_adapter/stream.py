@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import grpc.aio
 
@@ -19,6 +21,11 @@ Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 _SEND_FAILED: Final = "Internal error from Core"
 # How gRPC's messages begin where it found no connection for a call.
 _NO_CONNECTION: Final = ("failed to connect to all addresses", "DNS resolution failed")
+# The end of the first of them: the address that was tried last, and what the system said.
+_LAST_TRIED: Final = re.compile(
+    r"ipv[46]:(?P<address>\S+): (?:Failed to connect to remote host: )?(?:connect: )?"
+    r"(?P<reason>[^:;()]+?)(?: \(\d+\))?\Z"
+)
 _CALL_ENDED: Final = grpc.aio.BaseError  # on the serving side, once the call has ended or the server has stopped
 
 
@@ -151,8 +158,17 @@ def _error(code: grpc.StatusCode, message: str, details: bytes = b"") -> RpcErro
     if code is grpc.StatusCode.UNAVAILABLE and (failure := handshake_failure(message)) is not None:
         return HandshakeError(Status.UNAVAILABLE, failure, is_refused_here=is_refused_here(message))
     if code is grpc.StatusCode.UNAVAILABLE and not details and message.startswith(_NO_CONNECTION):
-        return NotSentError(Status.UNAVAILABLE, message)
+        return NotSentError(Status.UNAVAILABLE, no_connection(message))
     return RpcError(FROM_GRPC[code], message, details_bin=details)
+
+
+def no_connection(message: str) -> str:
+    """For people; gRPC's own words where they have another form."""
+    tried = _LAST_TRIED.search(message)
+    if tried is None:
+        return message
+    reason = tried["reason"]
+    return f"no connection to {unquote(tried['address'])}: {reason[0].lower()}{reason[1:]}"
 
 
 def raise_if_channel_closed(call: grpc.aio.Call) -> None:

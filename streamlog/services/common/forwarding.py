@@ -14,7 +14,7 @@ from streamlog.controller.link import FORWARDED
 from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
-from streamlog.ports import Channel, Network, RpcError
+from streamlog.ports import Channel, Network, NotSentError, RpcError
 
 MARK: Final[Mapping[str, str]] = {FORWARDED: "1"}
 TO_COORDINATOR: Final = "streamlog-to-coordinator"
@@ -82,4 +82,5 @@ def _as_streamlog_error(error: RpcError, node: BrokerId) -> StreamlogError:
     own = from_rpc(error)
     if isinstance(own, StreamlogError):
         return own
-    return BrokerNotAvailableError(f"node {node} did not respond: {error}", node=node)
+    reason = error.message if isinstance(error, NotSentError) else error
+    return BrokerNotAvailableError(f"node {node} did not respond: {reason}", node=node)
