@@ -77,6 +77,8 @@ def sentence(error: StreamlogError) -> str:
     else:
         message = escaped(message)
     remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
+    if isinstance(error, errors.BrokerNotAvailableError) and "node" in error.details:  # another node has answered
+        remedy = _REMEDIES[errors.LeaderNotAvailableError]
     plain = error.details.get("limit") in _PLAIN_LIMITS.get(type(error), ())
     # Some messages of nodes say it already.
     if not remedy or plain or "streamlogctl" in message or "before you retry" in message:
@@ -95,7 +97,8 @@ def complain(error: StreamlogError, about: str = "") -> None:
     sys.stdout.flush()  # keeps the order of the two streams on a terminal
     words = sentence(error)
     # A message that names its subject itself is a whole sentence.
-    subject = "" if not about or f"'{about}'" in error.message else f"{escaped(about)}: "
+    named = f"'{about}'" in error.message or error.message.startswith(f"{about} ")
+    subject = "" if not about or named else f"{escaped(about)}: "
     click.echo(f"Error: {subject}{words}", err=True)
 
 

@@ -12,6 +12,7 @@ from streamlog.cli.common import target
 from streamlog.cli.common.failures import end_with, sentence
 from streamlog.cli.main import main
 from streamlog.errors import (
+    BrokerNotAvailableError,
     GroupSubscribedToTopicError,
     InvariantError,
     OutcomeUnknownError,
@@ -78,6 +79,15 @@ def test_a_remedy_is_not_repeated() -> None:
     assert sentence(error) == "there is no majority: see 'streamlogctl cluster quorum'."
     unknown = OutcomeUnknownError("the controller did not answer in time: check before you retry")
     assert sentence(unknown) == "the controller did not answer in time: check before you retry."
+
+
+def test_a_node_that_another_one_did_not_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        end_with([("node 1", BrokerNotAvailableError("node 1 did not respond: no connection to a:1", node=1))])
+    assert capsys.readouterr().err == (
+        "Error: node 1 did not respond: no connection to a:1: see which nodes are down with 'streamlogctl cluster "
+        "describe', and start them.\n"
+    )
 
 
 def test_an_error_of_several_subjects_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
