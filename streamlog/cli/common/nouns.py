@@ -81,17 +81,21 @@ def all_names(names: Sequence[str], flag_names: Sequence[str], *, required: bool
     return list(dict.fromkeys(given))
 
 
+def is_expression(name: str) -> bool:
+    """Whether it has a character that no topic's name can have, so that `a.b` is a name."""
+    return _NAME.fullmatch(name) is None
+
+
 async def matching_topics(admin: AsyncAdmin, names: Sequence[str]) -> list[str]:
     """The names, with each regular expression replaced by the topics that it matches as a whole; internal ones only
-    where they are named. A text is an expression if it has a character that no topic's name can have, so that `a.b`
-    is a name. UnknownTopicOrPartitionError: an expression matches none; InvalidRegularExpressionError.
+    where they are named. UnknownTopicOrPartitionError: an expression matches none; InvalidRegularExpressionError.
     """
-    if all(_NAME.fullmatch(name) for name in names):
+    if not any(map(is_expression, names)):
         return list(names)
     known = [one.name for one in await admin.list_topics()]
     found: list[str] = []
     for name in names:
-        if _NAME.fullmatch(name):
+        if not is_expression(name):
             found.append(name)
             continue
         try:

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import click
 
-from streamlog.cli.common.nouns import key_values, one_name, topic_argument
-from streamlog.cli.common.session import check_reachable, finish, showing_warnings
+from streamlog.cli.common.nouns import is_expression, key_values, matching_topics, one_name, topic_argument
+from streamlog.cli.common.session import finish, open_admin, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.format_template import FormatTemplate
 from streamlog.cli.records.output_format import OutputFormat, json_lines
@@ -96,7 +96,8 @@ def consume(
     from_beginning: bool,
     until_end: bool,
 ) -> None:
-    """Print the records of TOPIC; by default, their values.
+    """Print the records of TOPIC; by default, their values. TOPIC may be a regular expression: all topics that it
+    matches as a whole when the command starts, with --group later ones too.
 
     \b
     Properties (as of Kafka's console consumer), true or false:
@@ -116,6 +117,7 @@ def consume(
       streamlogctl consume orders --from-beginning --property print.key=true --property key.separator=:
       streamlogctl consume orders --from-beginning --until-end --output json | jq .value.text
       streamlogctl consume orders --group billing --from-beginning
+      streamlogctl consume 'orders-.*' --from-beginning --output json
     """
     topic = one_name(name, flag_name)
     start = _start(offset, timestamp, partitions, from_beginning=from_beginning)
@@ -128,6 +130,8 @@ def consume(
             "A group starts at its committed offsets. Change them with 'streamlogctl group reset-offsets', or read "
             "without --group."
         )
+    if partitions and is_expression(topic):
+        raise click.UsageError("--partition is of one topic: give its name.")
     if template is not None and (properties or output == "json"):
         raise click.UsageError("--format, --property and --output json are mutually exclusive: give one of them.")
     form_texts = key_values(properties, "--property")
@@ -148,16 +152,23 @@ def consume(
         escape = not raw and sys.stdout.isatty()
         form: OutputFormat | FormatTemplate = OutputFormat.of(form_texts, escape=escape)
         if template is not None:
-            form = FormatTemplate(template, topic, escape=escape)
+            form = FormatTemplate(template, escape=escape)
         with showing_warnings():
             consumer = AsyncConsumer(target.settings | given)
-        await check_reachable(target)
+        async with open_admin(target) as admin:
+            await admin.describe_node()  # a consumer waits longer for a node
+            topics = await matching_topics(admin, [topic])
         async with consumer:
-            named = partitions or range(await consumer.partition_count(topic))
-            wanted = [TopicPartition(topic, PartitionId(number)) for number in named]
+            wanted = [
+                TopicPartition(one, PartitionId(number))
+                for one in topics
+                for number in partitions or range(await consumer.partition_count(one))
+            ]
             is_member = group is not None
-            if is_member:
-                consumer.subscribe([topic])
+            if is_member and is_expression(topic) and not until_end:
+                consumer.subscribe(pattern=topic)
+            elif is_member:
+                consumer.subscribe(topics)
             else:
                 await consumer.assign(wanted, start=start)
             began = True
@@ -166,12 +177,12 @@ def consume(
             batches = _of_member(consumer, ends, patience_s) if is_member else _batches(consumer, ends, patience_s)
             async for batch in batches:
                 some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
-                _write(form, output, topic, batch, some)
+                _write(form, output, batch, some)
                 printed += len(some)
                 skipped = consumer.corrupt_batches_skipped
                 if some and Offset(some[-1][0] + 1) < batch.next_offset and group is not None:
                     # Only what was printed is committed.
-                    consumer.seek(TopicPartition(topic, batch.partition), some[-1][0] + 1)
+                    consumer.seek(TopicPartition(batch.topic, batch.partition), some[-1][0] + 1)
                 if printed == max_messages:
                     return
 
@@ -265,13 +276,11 @@ def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, cou
     return list(islice(records, count))
 
 
-def _write(
-    form: OutputFormat | FormatTemplate, output: str, topic: str, batch: ConsumerBatch, records: list[Fields]
-) -> None:
+def _write(form: OutputFormat | FormatTemplate, output: str, batch: ConsumerBatch, records: list[Fields]) -> None:
     if isinstance(form, FormatTemplate):
-        lines = form.lines(batch.partition, records)
+        lines = form.lines(batch.topic, batch.partition, records)
     elif output == "json":
-        lines = json_lines(topic, batch.partition, batch.timestamp_type, records)
+        lines = json_lines(batch.topic, batch.partition, batch.timestamp_type, records)
         if form.escape:
             lines = escaped_json(lines.decode()).encode()
     else:

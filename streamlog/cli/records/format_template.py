@@ -20,23 +20,23 @@ from streamlog.records.decode import Fields
 
 _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9A-Fa-f]{2}|.?)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\"}
-_Part = Callable[[int, Fields], bytes]  # partition and record
+_Part = Callable[[bytes, int, Fields], bytes]  # topic, partition and record
 
 
 class FormatTemplate:
-    def __init__(self, text: str, topic: str, *, escape: bool = False) -> None:
+    def __init__(self, text: str, *, escape: bool = False) -> None:
         """`escape`: keys, values and headers, for a terminal. InvalidRequestError."""
         self._shown: Callable[[bytes], bytes] = escaped_bytes if escape else bytes
         fields: dict[str, _Part] = {
-            "t": _fixed(topic.encode()),
-            "p": lambda partition, _: b"%d" % partition,
-            "o": lambda _, record: b"%d" % record[0],
-            "T": lambda _, record: b"%d" % record[1],
-            "k": lambda _, record: self._shown(record[2] or b""),
-            "s": lambda _, record: self._shown(record[3] or b""),
-            "K": lambda _, record: b"%d" % (-1 if record[2] is None else len(record[2])),
-            "S": lambda _, record: b"%d" % (-1 if record[3] is None else len(record[3])),
-            "h": lambda _, record: self._headers(record[4]),
+            "t": lambda topic, _, record: topic,
+            "p": lambda _, partition, record: b"%d" % partition,
+            "o": lambda _, partition, record: b"%d" % record[0],
+            "T": lambda _, partition, record: b"%d" % record[1],
+            "k": lambda _, partition, record: self._shown(record[2] or b""),
+            "s": lambda _, partition, record: self._shown(record[3] or b""),
+            "K": lambda _, partition, record: b"%d" % (-1 if record[2] is None else len(record[2])),
+            "S": lambda _, partition, record: b"%d" % (-1 if record[3] is None else len(record[3])),
+            "h": lambda _, partition, record: self._headers(record[4]),
             "%": _fixed(b"%"),
         }
         self._parts: list[_Part] = []
@@ -47,8 +47,9 @@ class FormatTemplate:
             end = match.end()
         self._parts.append(_fixed(text[end:].encode()))
 
-    def lines(self, partition: int, records: Iterable[Fields]) -> bytes:
-        return b"".join([part(partition, record) for record in records for part in self._parts])
+    def lines(self, topic: str, partition: int, records: Iterable[Fields]) -> bytes:
+        name = topic.encode()
+        return b"".join([part(name, partition, record) for record in records for part in self._parts])
 
     def _headers(self, headers: Headers) -> bytes:
         return b",".join(
@@ -76,4 +77,4 @@ def _part(match: re.Match[str], fields: dict[str, _Part]) -> _Part:
 
 
 def _fixed(text: bytes) -> _Part:
-    return lambda _partition, _record: text
+    return lambda _topic, _partition, _record: text

@@ -21,21 +21,21 @@ RECORD: Fields = (7, 1_700, b"key", b"a\x1bvalue", (("h", b"1"), ("i", None)))
     ],
 )
 def test_fields(template: str, printed: bytes) -> None:
-    assert FormatTemplate(template, "orders").lines(3, [RECORD]) == printed
+    assert FormatTemplate(template).lines("orders", 3, [RECORD]) == printed
 
 
 def test_null_is_empty_and_has_the_length_minus_one() -> None:
-    assert FormatTemplate("[%k|%s|%K|%S]", "t").lines(0, [(0, 0, None, b"", ()), (1, 0, b"", None, ())]) == (
+    assert FormatTemplate("[%k|%s|%K|%S]").lines("t", 0, [(0, 0, None, b"", ()), (1, 0, b"", None, ())]) == (
         b"[||-1|0][||0|-1]"
     )
 
 
 def test_control_characters_of_records_are_escaped_for_a_terminal() -> None:
-    assert FormatTemplate(r"%s\n", "t", escape=True).lines(0, [RECORD]) == b"a\\x1bvalue\n"
+    assert FormatTemplate(r"%s\n", escape=True).lines("t", 0, [RECORD]) == b"a\\x1bvalue\n"
 
 
 @pytest.mark.parametrize(("template", "said"), [("%z", "'%z' is not a field"), ("%", "'%' is not"), (r"\q", r"'\q'")])
 def test_what_is_no_format(template: str, said: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"--format") as caught:
-        FormatTemplate(template, "t")
+        FormatTemplate(template)
     assert said in str(caught.value)

@@ -109,6 +109,24 @@ def test_wrong_usage(cluster: InProcessCluster, arguments: tuple[str, ...]) -> N
     assert b"Traceback" not in done.stderr
 
 
+def test_topics_that_a_regular_expression_matches(cluster: InProcessCluster) -> None:
+    for topic in ("region-eu", "region-us", "other-region-eu"):
+        cluster.create_topic(topic)
+        assert run(cluster, "produce", topic, stdin=f"of {topic}\n").returncode == 0
+    shown = everything(cluster, "region-.*", "--format", "%t %s\n")
+    assert sorted(shown) == [b"region-eu of region-eu", b"region-us of region-us"]
+    named = [json.loads(line)["topic"] for line in everything(cluster, "region-.*", "--output", "json")]
+    assert sorted(named) == ["region-eu", "region-us"]
+    assert sorted(everything(cluster, "region-.*", "--group", "all")) == [b"of region-eu", b"of region-us"]
+    # As a member it subscribes to the expression, and goes on from its commits.
+    assert run(cluster, "produce", "region-us", stdin="more\n").returncode == 0
+    assert run(cluster, "consume", "region-.*", "--group", "all", "--max-messages", "1").stdout == b"more\n"
+    refused = run(cluster, "consume", "region-.*", "--partition", "0")
+    assert (refused.returncode, b"--partition is of one topic" in refused.stderr) == (2, True)
+    unmatched = run(cluster, "consume", "nothing-.*")
+    assert (unmatched.returncode, b"no topic matches 'nothing-.*'" in unmatched.stderr) == (1, True)
+
+
 def test_a_topic_that_is_not_there(cluster: InProcessCluster) -> None:
     for done in (run(cluster, "produce", "missing", stdin="a\n"), run(cluster, "consume", "missing")):
         assert done.returncode == 1
