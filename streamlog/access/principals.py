@@ -4,13 +4,14 @@
                                      a group, in lower or upper case
     DEFAULT                          the name itself
 
-Without a rule that matches, the name itself. The name is as RFC 2253 writes it: `CN=orders,O=streamlog`.
+Without a rule that matches, the name itself, which is as RFC 2253 writes it: `CN=orders,O=streamlog`. A listener may
+have rules of its own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -25,6 +26,21 @@ class MappingRule(Struct, frozen=True):
     pattern: re.Pattern[str] | None  # None: DEFAULT
     replacement: str = ""
     case: str = ""  # `L`, `U`
+
+
+class PrincipalMapping:
+    """The rules of a node's listeners."""
+
+    def __init__(
+        self, common: Sequence[MappingRule] = (), of_listeners: Mapping[str, Sequence[MappingRule]] | None = None
+    ) -> None:
+        """`of_listeners`: by name, of those that have their own."""
+        self._common = common
+        self._of_listeners = of_listeners or {}
+
+    def principal(self, subject: str, listener: str) -> str:
+        """`User:` and the mapped name. `listener`: by which the caller came; empty: the only one."""
+        return principal_of(subject, self._of_listeners.get(listener, self._common))
 
 
 def parse_mapping_rules(text: str) -> tuple[MappingRule, ...]:

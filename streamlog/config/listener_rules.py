@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from streamlog.access.principals import parse_mapping_rules
 from streamlog.config.addresses import Protocol
 from streamlog.config.effective import Config
 from streamlog.config.listeners import (
@@ -20,7 +21,7 @@ from streamlog.config.listeners import (
 from streamlog.config.rule import KEY_MISSING, TRUST_MISSING, Rule, is_now
 from streamlog.config.settings import node_settings as node
 from streamlog.config.settings import security_settings as security
-from streamlog.config.settings.listener_settings import listener_in
+from streamlog.config.settings.listener_settings import listener_in, listener_setting
 
 REQUESTED: Final = (
     "ssl.client.auth=requested is not possible: Python's gRPC either requires the caller's certificate or does not "
@@ -174,6 +175,24 @@ def _own_port(config: Config) -> str | None:
     return f"gives this node port {own[0].address.port}, but it is advertised at {where}"
 
 
+def _mapping_rules(config: Config) -> str | None:
+    common = security.SSL_PRINCIPAL_MAPPING_RULES
+    own = [listener_setting(one.name, common) for one in config[node.LISTENERS]]
+    for setting in (common, *(one for one in own if config.has(one))):
+        try:
+            parse_mapping_rules(config[setting])
+        except ValueError as error:
+            return str(error) if setting is common else f"{setting.name}: {error}"
+    return None
+
+
+def _mapping_over_https(config: Config) -> str | None:
+    own = listener_setting(HTTPS, security.SSL_PRINCIPAL_MAPPING_RULES)
+    if not config.has(own) or not serves_https(config):
+        return None
+    return f"{own.name} has no effect: over HTTPS a certificate names no one"
+
+
 def _of_unknown_listener(config: Config) -> str | None:
     names = {one.name for one in config[node.LISTENERS]}
     if serves_https(config):
@@ -228,6 +247,8 @@ LISTENER_RULES: Final = (
     Rule(node.LISTENERS, _for_each(_client_auth)),
     Rule(node.LISTENERS, _for_each(_open_to_all), hint=True),
     Rule(security.AUTHORIZER_CLASS_NAME, _authorizer_needs_tls),
+    Rule(security.SSL_PRINCIPAL_MAPPING_RULES, _mapping_rules),
+    Rule(node.HTTP_LISTENERS, _mapping_over_https, hint=True),
     Rule(node.LISTENERS, _https_name),
     Rule(node.HTTP_LISTENERS, _http_addresses),
     Rule(node.HTTP_LISTENERS, _https_key),

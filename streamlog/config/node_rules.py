@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from streamlog.access.acl import check_principal
-from streamlog.access.principals import parse_mapping_rules
 from streamlog.config.effective import Config
 from streamlog.config.listener_rules import LISTENER_RULES
 from streamlog.config.listeners import https_client_auth, listeners_of
@@ -105,14 +104,6 @@ def _http_has_an_address(config: Config) -> str | None:
     return None
 
 
-def _mapping_rules(config: Config) -> str | None:
-    try:
-        parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 def _super_users(config: Config) -> str | None:
     for principal in config[security.SUPER_USERS]:
         try:
@@ -135,7 +126,6 @@ NODE_RULES: Final = (
     Rule(http.HTTP_API_ENABLE, _http_callers_are_known),
     Rule(http.HTTP_API_ENABLE, _http_is_private),
     Rule(security.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL, _tokens_are_checked),
-    Rule(security.SSL_PRINCIPAL_MAPPING_RULES, _mapping_rules),
     Rule(security.SUPER_USERS, _super_users),
     at_most(
         security.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamlog.access.principals import parse_mapping_rules
 from streamlog.config import Config
 from streamlog.config.settings import security_settings as security
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
+from streamlog.node.authorization import made_mapping
 from streamlog.ports import Ports
 from streamlog.services.audit.audit_topic import AuditTopic
 from streamlog.services.audit.audited_methods import AuditKind
@@ -29,7 +29,7 @@ def made_trail(
         node_id,
         view,
         ports.clock,
-        parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES]),
+        made_mapping(config),
         [AuditKind(kind) for kind in config[security.AUDIT_LOG_EVENTS]],
         sinks,
         own_topic="" if topic is None else topic.topic,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamlog.access.principals import parse_mapping_rules
+from streamlog.access.principals import PrincipalMapping, parse_mapping_rules
 from streamlog.config import Config
+from streamlog.config.listeners import of_listener
 from streamlog.config.settings import security_settings as security
-from streamlog.config.settings.node_settings import MAX_CONNECTION_CREATION_RATE, NUM_PARTITIONS
+from streamlog.config.settings.node_settings import LISTENERS, MAX_CONNECTION_CREATION_RATE, NUM_PARTITIONS
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import Ports
@@ -32,6 +33,15 @@ def made_authorizer(config: Config, view: MetadataView) -> Authorizer:
     )
 
 
+def made_mapping(config: Config) -> PrincipalMapping:
+    """A call has the name of its listener where there are several."""
+    names = [one.name for one in config[LISTENERS]]
+    rules = {
+        name: parse_mapping_rules(of_listener(config, name, security.SSL_PRINCIPAL_MAPPING_RULES)) for name in names
+    }
+    return PrincipalMapping(rules[names[0]] if len(names) == 1 else (), rules)
+
+
 def made_gate(
     config: Config, view: MetadataView, authorizer: Authorizer, lease: AccessLease, ports: Ports
 ) -> MethodGate | None:
@@ -39,8 +49,7 @@ def made_gate(
     if not authorizer.enabled:
         return None
     authenticator = Authenticator(view, ports.clock, ports.random, ports.workers)
-    rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
-    return MethodGate(view, authorizer, authenticator, rules, lease, _made_tokens(config, ports))
+    return MethodGate(view, authorizer, authenticator, made_mapping(config), lease, _made_tokens(config, ports))
 
 
 def made_quotas(config: Config, view: MetadataView, configs: NodeConfigs, ports: Ports) -> QuotaGate:
@@ -50,8 +59,7 @@ def made_quotas(config: Config, view: MetadataView, configs: NodeConfigs, ports:
         window_num=config[security.QUOTA_WINDOW_NUM],
         window_s=config[security.QUOTA_WINDOW_SIZE_SECONDS],
     )
-    rules = parse_mapping_rules(config[security.SSL_PRINCIPAL_MAPPING_RULES])
-    return QuotaGate(limits, ports.clock, rules, view, lambda: configs.node[NUM_PARTITIONS])
+    return QuotaGate(limits, ports.clock, made_mapping(config), view, lambda: configs.node[NUM_PARTITIONS])
 
 
 def made_connection_rates(view: MetadataView, configs: NodeConfigs) -> ConnectionRates:

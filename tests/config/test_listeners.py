@@ -125,6 +125,11 @@ def test_a_secret_of_a_listener_is_not_printed_and_the_rest_is_read_back() -> No
             "listener CLIENT: other machines can reach that address",
         ),
         ({"listener.security.protocol.map": "CLIENT:SSL,INTERNAL:PLAINTEXT"}, "principals are known over TLS only"),
+        ({"ssl.principal.mapping.rules": "x"}, "ssl.principal.mapping.rules=x: must be RULE:pattern"),
+        (
+            {"listener.name.client.ssl.principal.mapping.rules": "RULE:(/x/"},
+            "listener.name.client.ssl.principal.mapping.rules: pattern '(' is not a regular expression",
+        ),
         ({"listener.name.client.ssl.client.auth": "maybe"}, "listener.name.client.ssl.client.auth='maybe'"),
     ],
 )
@@ -146,6 +151,11 @@ def test_warnings() -> None:
         overrides=overrides({"listener.name.client.ssl.client.auth": "none", "authorizer.class.name": "none"})
     )
     assert "everyone who reaches the listener may read, write and administer" in str(open_to_all.warnings)
+    https: dict[str, str | None] = {
+        "http.listeners": "HTTPS://:1",
+        "listener.name.https.ssl.principal.mapping.rules": "DEFAULT",
+    }
+    assert "has no effect: over HTTPS a certificate names no one" in str(load_node(overrides=overrides(https)).warnings)
     unknown = load_node(overrides=overrides({"listener.name.public.ssl.client.auth": "none"}))
     assert "has no effect: there is no listener PUBLIC" in str(unknown.warnings)
     other = load_node(overrides=overrides({"listener.name.client.max.connections": "5"}))

@@ -54,7 +54,8 @@ _BY_PREFIX: Final[Mapping[str, str]] = {
     "replication.quota.": _QUOTA_WINDOW,
     "controller.quota.": _QUOTA_WINDOW,
     "alter.log.dirs.replication.quota.": _QUOTA_WINDOW,
-    "listener.name.": "of one listener only ssl.keystore.*, ssl.truststore.* and ssl.client.auth can be set, with "
+    "listener.name.": "of one listener only ssl.keystore.*, ssl.truststore.*, ssl.client.auth and "
+    "ssl.principal.mapping.rules can be set, with "
     "its name in small letters",
     "ssl.": _PEM,
     "confluent.": "it is a setting of Confluent's server",

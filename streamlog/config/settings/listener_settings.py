@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from streamlog.config.addresses import LISTENER_NAME_MAX
 from streamlog.config.setting import Setting
-from streamlog.config.settings.security_settings import SSL_CLIENT_AUTH
+from streamlog.config.settings.security_settings import SSL_CLIENT_AUTH, SSL_PRINCIPAL_MAPPING_RULES
 from streamlog.config.settings.tls_settings import TLS
 
 T = TypeVar("T")
 
 PREFIX: Final = "listener.name."
 _NAME: Final = re.compile(rf"listener\.name\.([a-z0-9][a-z0-9_-]{{0,{LISTENER_NAME_MAX - 1}}})\.(.+)")
-OF_LISTENERS: Final = {one.name: one for one in (*TLS.settings, SSL_CLIENT_AUTH)}
+OF_LISTENERS: Final = {one.name: one for one in (*TLS.settings, SSL_CLIENT_AUTH, SSL_PRINCIPAL_MAPPING_RULES)}
 """The settings that a listener may have of its own."""
 
 

@@ -15,7 +15,7 @@ node no longer knows whether they are in force (`access_lease`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from streamlog.access.acl import AclResourceType
 from streamlog.access.passwords import SaltedPassword
-from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
+from streamlog.access.principals import ANONYMOUS, PrincipalMapping
 from streamlog.aio.keyed_timers import KeyedTimers
 from streamlog.api.errors import to_rpc
 from streamlog.errors import ClusterAuthorizationError, SaslAuthenticationError, StreamlogError
@@ -81,15 +81,15 @@ class MethodGate:
         view: MetadataView,
         authorizer: Authorizer,
         authenticator: Authenticator,
-        rules: Sequence[MappingRule],
+        mapping: PrincipalMapping,
         lease: AccessLease,
         tokens: TokenAccess | None = None,
     ) -> None:
-        """`rules`: ssl.principal.mapping.rules. `tokens`: None: there is no issuer of tokens."""
+        """`mapping`: of certificates. `tokens`: None: there is no issuer of tokens."""
         self._view = view
         self._authorizer = authorizer
         self._authenticator = authenticator
-        self._rules = rules
+        self._mapping = mapping
         self._lease = lease
         self._tokens = tokens
         self._open: dict[_OpenStream, None] = {}
@@ -160,7 +160,7 @@ class MethodGate:
             return _Caller(f"Node:{node_of(info.names)}", may_all=True)
         header = info.metadata.get(HEADER)
         if header is None:
-            principal = ANONYMOUS if not info.identity else principal_of(info.identity, self._rules)
+            principal = ANONYMOUS if not info.identity else self._mapping.principal(info.identity, info.listener)
             return _Caller(principal, may_all=self._authorizer.is_super(principal))
         if header[: len(BEARER)].lower() == BEARER:
             return await self._token_caller(header, info)

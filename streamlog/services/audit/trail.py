@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
+from streamlog.access.principals import ANONYMOUS, PrincipalMapping
 from streamlog.api.errors import from_rpc
 from streamlog.api.request_resources import MORE, is_dry_run, resources_of
 from streamlog.controller.link import FORWARDED
@@ -53,17 +53,17 @@ class AuditTrail:
         node_id: BrokerId,
         view: MetadataView,
         clock: Clock,
-        rules: Sequence[MappingRule],
+        mapping: PrincipalMapping,
         kinds: Collection[AuditKind],
         sinks: Sequence[AuditSink],
         *,
         own_topic: str = "",
     ) -> None:
-        """`rules`: ssl.principal.mapping.rules. `own_topic`: the topic of the audit log; empty: none."""
+        """`mapping`: of certificates. `own_topic`: the topic of the audit log; empty: none."""
         self._node_id = node_id
         self._view = view
         self._clock = clock
-        self._rules = rules
+        self._mapping = mapping
         self._kinds = frozenset(kinds)
         self._sinks = sinks
         self.own = AuditResource("topic", own_topic)
@@ -97,7 +97,7 @@ class AuditTrail:
         if not info.identity:
             return ANONYMOUS
         node = node_of(info.names)
-        return principal_of(info.identity, self._rules) if node is None else f"Node:{node}"
+        return self._mapping.principal(info.identity, info.listener) if node is None else f"Node:{node}"
 
     def resources_of(self, message: object) -> dict[AuditResource, None]:
         return resources_of(message, self._topic_name)

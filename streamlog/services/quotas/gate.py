@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from streamlog.access.principals import ANONYMOUS, MappingRule, principal_of
+from streamlog.access.principals import ANONYMOUS, PrincipalMapping
 from streamlog.access.quotas import (
     CLIENT_ID_LENGTH_MAX,
     CONSUMER_BYTE_RATE,
@@ -108,16 +108,16 @@ class QuotaGate:
         self,
         limits: QuotaLimits,
         clock: Clock,
-        rules: Sequence[MappingRule],
+        mapping: PrincipalMapping,
         view: MetadataView,
         default_partitions: Callable[[], int],
     ) -> None:
-        """`rules`: ssl.principal.mapping.rules. `default_partitions`: num.partitions."""
+        """`mapping`: of certificates. `default_partitions`: num.partitions."""
         self.limits = limits
         self._view = view
         self._default_partitions = default_partitions
         self._clock = clock
-        self._rules = rules
+        self._mapping = mapping
         self._held_bytes = 0
 
     def unary(self, method: str, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
@@ -221,7 +221,7 @@ class QuotaGate:
                 return None
             if node_of(info.names) is not None:
                 return None
-            principal = principal_of(info.identity, self._rules) if info.identity else ANONYMOUS
+            principal = self._mapping.principal(info.identity, info.listener) if info.identity else ANONYMOUS
         if not principal.startswith(_USER):
             return None
         client_id = unquote(info.metadata.get(CLIENT_ID_HEADER, ""))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, AclResourceType
 from streamlog.access.passwords import SaltedPassword
-from streamlog.access.principals import parse_mapping_rules
+from streamlog.access.principals import PrincipalMapping, parse_mapping_rules
 from streamlog.access.throttle import PAUSE_MAX_S
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import admin_pb2, common_pb2, groups_pb2
@@ -73,10 +73,12 @@ class Setup:
         self.authorizer = Authorizer(self.view, enabled=True, **how)
         self.workers = ThreadWorkers()
         self.passwords = Authenticator(self.view, SystemClock(), random.Random(1), self.workers)
-        rules = parse_mapping_rules("RULE:CN=(.*)/$1/")
+        mapping = PrincipalMapping(
+            parse_mapping_rules("RULE:CN=(.*)/$1/"), {"PARTNERS": parse_mapping_rules("RULE:CN=(.*)/partner-$1/")}
+        )
         self.lease_s = 3_600.0
         lease = held_lease(self.view, lambda: self.lease_s)
-        self.gate = MethodGate(self.view, self.authorizer, self.passwords, rules, lease)
+        self.gate = MethodGate(self.view, self.authorizer, self.passwords, mapping, lease)
         self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
 
     def _is_password(self, stored: SaltedPassword, password: str) -> bool:
@@ -158,6 +160,16 @@ async def test_nodes_and_super_users_may_do_everything(monkeypatch: pytest.Monke
     await setup.call(info("CN=root"), lambda call: seen.append(call.guard))
     await setup.call(replace(info("CN=x"), names=(node_uri(3),)), lambda call: seen.append(call.guard))
     assert seen == [None, None]
+
+
+async def test_a_listener_may_have_its_own_rules_for_certificates(setup: Setup) -> None:
+    setup.apply(
+        AclRecord(acl=acl(AclOperation.READ, "g", AclResourceType.GROUP)), AclRecord(acl=acl(AclOperation.READ, "t"))
+    )
+    await setup.call(info(), heartbeat)
+    await setup.call(replace(info(), listener="CLIENT"), heartbeat)
+    refused = await setup.refusal(replace(info(), listener="PARTNERS"), heartbeat)
+    assert "User:partner-alice may not READ group 'g'" in refused.message
 
 
 async def test_a_client_may_do_what_its_entries_say(setup: Setup) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from streamlog.access.principals import PrincipalMapping
 from streamlog.access.tokens import TokenRules
 from streamlog.api.errors import from_rpc
 from streamlog.errors import BrokerNotAvailableError, SaslAuthenticationError, StreamlogError
@@ -70,7 +71,7 @@ class Setup:
         self.logins = TokenLogins(self.keys, rules, self.clock, random.Random(2))
         self.sessions = TokenSessions(self.logins, self.clock)
         self.gate = MethodGate(
-            view, authorizer, passwords, (), held_lease(view), TokenAccess(self.logins, self.sessions)
+            view, authorizer, passwords, PrincipalMapping(), held_lease(view), TokenAccess(self.logins, self.sessions)
         )
 
     def token(self, user: str = "alice", *, until_s: float = 3_600, issuer: TokenIssuer = ISSUER_ONE) -> str:

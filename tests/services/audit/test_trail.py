@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from streamlog.access.acl import Acl, AclOperation, AclResourceType
+from streamlog.access.principals import PrincipalMapping
 from streamlog.api.errors import to_rpc
 from streamlog.api.pb import admin_pb2, batches_pb2, records_pb2
 from streamlog.api.request_resources import RESOURCES_MAX, resources_of
@@ -76,9 +77,11 @@ class Setup:
         )
         self.authorizer = Authorizer(self.view, enabled=True, super_users=["User:CN=root"])
         passwords = Authenticator(self.view, SystemClock(), random.Random(1), ThreadWorkers())
-        self.gate = MethodGate(self.view, self.authorizer, passwords, (), held_lease(self.view))
+        self.gate = MethodGate(self.view, self.authorizer, passwords, PrincipalMapping(), held_lease(self.view))
         kinds = kinds or (AuditKind.CHANGES, AuditKind.REFUSALS)
-        self.trail = AuditTrail(BrokerId(7), self.view, SystemClock(), (), kinds, [self.sink], own_topic=own_topic)
+        self.trail = AuditTrail(
+            BrokerId(7), self.view, SystemClock(), PrincipalMapping(), kinds, [self.sink], own_topic=own_topic
+        )
 
     async def unary(
         self, method: str, request: Any, work: Callable[[CallInfo], None] = lambda _: None, **who: Any

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.access.principals import PrincipalMapping
 from streamlog.access.quotas import DEFAULT, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaEntity
 from streamlog.aio.call_time import CALL_TIME, counted
 from streamlog.api.errors import from_rpc
@@ -61,7 +62,7 @@ class Setup:
         self.index = 0
         self.clock = BusyClock(loop)
         self.limits = QuotaLimits(self.view, self.clock, window_num=11, window_s=1)
-        self.gate = QuotaGate(self.limits, self.clock, (), self.view, lambda: 1)
+        self.gate = QuotaGate(self.limits, self.clock, PrincipalMapping(), self.view, lambda: 1)
         self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
 
     def apply(self, *records: MetadataRecord) -> None:

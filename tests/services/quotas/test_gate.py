@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from streamlog.access.principals import PrincipalMapping
 from streamlog.access.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -60,7 +61,7 @@ class Setup:
         self.index = 0
         self.clock = SimClock(loop)
         self.limits = QuotaLimits(self.view, self.clock, window_num=11, window_s=1)
-        self.gate = QuotaGate(self.limits, self.clock, (), self.view, lambda: 6)
+        self.gate = QuotaGate(self.limits, self.clock, PrincipalMapping(), self.view, lambda: 6)
         self.handled: list[tuple[float, int]] = []  # when, how many bytes
         self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
 

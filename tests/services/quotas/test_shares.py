@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.access.principals import PrincipalMapping
 from streamlog.access.quotas import PRODUCER_BYTE_RATE, VALUE_MAX, QuotaEntity, QuotaHolder
 from streamlog.api.convert.quota_use import USES_MAX, QuotaUse, report, reported
 from streamlog.api.pb import coordination_pb2 as pb
@@ -57,7 +58,9 @@ class Nodes:
             MetadataVersionRecord(level=METADATA_VERSION_MAX), *(BrokerRecord(broker=broker(node)) for node in ids)
         )
         self.limits = {node: QuotaLimits(self.view, self.clock, window_num=11, window_s=1) for node in ids}
-        self.gates = {node: QuotaGate(self.limits[node], self.clock, (), self.view, lambda: 1) for node in ids}
+        self.gates = {
+            node: QuotaGate(self.limits[node], self.clock, PrincipalMapping(), self.view, lambda: 1) for node in ids
+        }
         self.shares = {
             node: QuotaShares(BrokerId(node), self.view, self.limits[node], self.peers(node), self.clock)
             for node in ids
