@@ -141,6 +141,10 @@ test-dist: $(STAMP)  ## the wheel of dist/ in a fresh environment: start a clust
 release-notes: $(STAMP)  ## what is new in this version; VERSION=0.1.0: in another one
 	@$(BIN)/python tools/release_notes.py $(VERSION)
 
+.PHONY: stubs
+stubs: $(STAMP)  ## packages of generated stubs in dist/stubs, each used against a node: L="python go maven npm crate", without a toolchain skipped
+	$(BIN)/python -m tools.stubs $(L)
+
 site: $(STAMP)   ## the documentation site with the API reference in build/site, links checked; SERVE=1: at 127.0.0.1:8000
 	$(BIN)/python -c 'import mkdocs, mkdocstrings' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/build_site.py $(if $(SERVE),--serve)

@@ -19,25 +19,11 @@ from typing import Final
 import pytest
 from msgspec import Struct
 
+from tools.stubs.work import UNREACHABLE
+
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 BUILD_S: Final = 900.0
 """A first build fetches its packages."""
-
-UNREACHABLE: Final = (
-    "no such host",
-    "dial tcp",
-    "ENOTFOUND",
-    "ECONNREFUSED",
-    "EAI_AGAIN",
-    "ETIMEDOUT",
-    "ENOTCACHED",
-    "Unknown host",
-    "Could not transfer artifact",
-    "was not found in",
-    "Unable to resolve artifact",
-    "Temporary failure in name resolution",
-)
-"""What Go, npm and Maven say where a registry does not answer or lacks a package."""
 
 
 class Language(Struct, frozen=True):

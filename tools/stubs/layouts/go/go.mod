@@ -1,0 +1,8 @@
+module streamlog.org/api
+
+go 1.24.0
+
+require (
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
+)
