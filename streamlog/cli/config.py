@@ -8,12 +8,13 @@ from typing import Final, TypeVar
 import click
 
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import Noun, key_values
+from streamlog.cli.common.nouns import Noun, key_values, matching_topics
 from streamlog.cli.common.output import Cell, Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
+    AlteredConfig,
     ConfigAlteration,
     ConfigChange,
     ConfigDescription,
@@ -42,7 +43,13 @@ def config() -> None:
 
 def _resource_options(command: Command) -> Command:
     options = (
-        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Of this topic; can be repeated."),
+        click.option(
+            "--topic",
+            "topics",
+            metavar="TOPIC",
+            multiple=True,
+            help="Of this topic, or those that a regular expression matches; can be repeated.",
+        ),
         click.option("--broker", "brokers", type=click.IntRange(0, INT32_MAX), multiple=True, help="Of this node."),
         click.option("--broker-defaults", "--all-brokers", "all_brokers", is_flag=True, help="Of all nodes."),
         click.option(
@@ -120,11 +127,22 @@ def describe(
     end_with((_title(one.resource), one.error) for one in found)
 
 
+async def _matched(admin: AsyncAdmin, resources: Sequence[ConfigResource]) -> list[ConfigResource]:
+    """With the topics that a regular expression matches in its place."""
+    found: list[ConfigResource] = []
+    for one in resources:
+        if one.type is ResourceType.TOPIC:
+            found += [ConfigResource.topic(name) for name in await matching_topics(admin, [one.name])]
+        else:
+            found.append(one)
+    return list(dict.fromkeys(found))
+
+
 async def _described(
     admin: AsyncAdmin, wanted: Sequence[ConfigResource], names: Sequence[str]
 ) -> tuple[Sequence[ConfigDescription], Mapping[str, int]]:
     """With min.insync.replicas of the topics where it is not set: it depends on their replicas then."""
-    found = await admin.describe_configs(wanted, names=names)
+    found = await admin.describe_configs(await _matched(admin, wanted), names=names)
     unset = [
         one.resource.name
         for one in found
@@ -206,8 +224,13 @@ def alter(
             changes.append(ConfigChange(name=name, operation=operation, value=value))
     if not changes:
         raise click.UsageError("Give a change: --set, --delete-config, --append or --subtract.")
-    alterations = [ConfigAlteration(resource=resource, changes=changes) for resource in wanted]
-    results = with_admin(target, lambda admin: admin.alter_configs(alterations, validate_only=validate_only))
+
+    async def work(admin: AsyncAdmin) -> Sequence[AlteredConfig]:
+        resources = await _matched(admin, wanted)
+        alterations = [ConfigAlteration(resource=resource, changes=changes) for resource in resources]
+        return await admin.alter_configs(alterations, validate_only=validate_only)
+
+    results = with_admin(target, work)
     for result in results:
         if result.error is None:
             done = "can be altered" if validate_only else "altered"

@@ -7,11 +7,12 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import Noun, topic_partition
+from streamlog.cli.common.nouns import Noun, matching_topics, topic_partition
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
-from streamlog.client.admin.transaction_values import TransactionState
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.transaction_values import OpenTransactions, TransactionState
 
 _LIST_COLUMNS: Final = ("transactional_id", "coordinator", "producer_id", "state")
 _COLUMNS: Final = (
@@ -97,7 +98,13 @@ def describe(target: Target, output: Output, names: tuple[str, ...]) -> None:
 
 
 @transaction.command("find-hanging")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only in this topic; can be repeated.")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    help="Only in this topic, or those that a regular expression matches; can be repeated.",
+)
 @click.option("--open-for-ms", type=click.IntRange(0), help="Minimum age. Default: the longest allowed timeout.")
 @click.option("--all", "all_open", is_flag=True, help="Also transactions that their coordinators will end.")
 @output_option
@@ -106,10 +113,12 @@ def find_hanging(
     target: Target, output: Output, topics: tuple[str, ...], open_for_ms: int | None, all_open: bool
 ) -> None:
     """Find open transactions that hold back last stable offsets and that no coordinator will end."""
-    found = with_admin(
-        target,
-        lambda admin: admin.find_hanging_transactions(topics, open_for_ms=open_for_ms, all_open=all_open),
-    )
+
+    async def work(admin: AsyncAdmin) -> OpenTransactions:
+        named = await matching_topics(admin, topics)
+        return await admin.find_hanging_transactions(named, open_for_ms=open_for_ms, all_open=all_open)
+
+    found = with_admin(target, work)
     rows: list[Row] = [
         {
             "topic": one.partition.topic,

@@ -63,6 +63,7 @@ def test_configs(run: Run) -> None:
     run("topic", "create", "configured")
     run("config", "alter", "--topic", "configured", "--set", "cleanup.policy=compact")
     assert "cleanup.policy\tcompact\tDYNAMIC_TOPIC_CONFIG" in run("config", "describe", "--topic", "configured")
+    assert run("config", "describe", "--topic", "conf.*ed") == run("config", "describe", "--topic", "configured")
     everything = run("config", "describe", "--topic", "configured", "--all", "--long")
     assert "segment.bytes" in everything
     run("config", "alter", "--all-brokers", "--set", "log.retention.hours=24")
@@ -79,7 +80,7 @@ def test_cluster(cluster: InProcessCluster, run: Run) -> None:
     assert quorum["leader"] == found["controller"]
     run("topic", "create", "sized", "--partitions", "1", "--replication-factor", "2")
     write(cluster, "sized", 50)
-    rows = json.loads(run("cluster", "log-dirs", "--topic", "sized", "--replicas", "-o", "json"))
+    rows = json.loads(run("cluster", "log-dirs", "--topic", "size[d]", "--replicas", "-o", "json"))
     assert [row["log_end"] for row in rows] == [50, 50]
     assert all(row["size_bytes"] > 50 * 100 for row in rows)
     assert "idempotence" in run("cluster", "api")
@@ -93,7 +94,7 @@ def test_replicas_are_moved_and_identical(cluster: InProcessCluster, run: Run) -
     [topic] = json.loads(run("topic", "describe", "moved", "-o", "json"))
     assert topic["partitions"][0]["replicas"] == [4, 2, 3]
     assert "moved-0\t4" in run("partition", "elect", "moved-0")
-    [digests] = json.loads(run("partition", "verify", "moved", "-o", "json"))
+    [digests] = json.loads(run("partition", "verify", "move[d]", "-o", "json"))
     assert digests["identical"]
     assert [replica["node"] for replica in digests["replicas"]] == [4, 2, 3]
 

@@ -61,7 +61,9 @@ def test_an_open_transaction_is_seen_and_aborted(cluster: InProcessCluster) -> N
         assert listed["transactional_id"] == "x"
         (described,) = json.loads(asked("describe", "x", "--output", "json"))
         assert (described["state"], described["partitions"]) == ("ongoing", "t-1")
-        (found,) = json.loads(asked("find-hanging", "--open-for-ms", "0", "--all", "--output", "json"))
+        (found,) = json.loads(
+            asked("find-hanging", "--topic", "[t]", "--open-for-ms", "0", "--all", "--output", "json")
+        )
         assert (found["topic"], found["partition"], found["hanging"]) == ("t", 1, False)
         assert "Aborted" in asked("abort", "x")
         with pytest.raises(TransactionAbortableError):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from streamlog.cli.cluster.health import health
 from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import Noun
+from streamlog.cli.common.nouns import Noun, matching_topics
 from streamlog.cli.common.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import open_admin, with_admin
@@ -338,7 +338,13 @@ def _voter_ids(voters: tuple[VoterDescription, ...]) -> str:
 
 @cluster.command(name="log-dirs")
 @click.option("--broker", "node_ids", type=click.IntRange(0), multiple=True, help="Only of this node; can be repeated.")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only replicas of this topic; can be repeated.")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    help="Only replicas of this topic, or of those that a regular expression matches; can be repeated.",
+)
 @click.option("--replicas", "each", is_flag=True, help="One line for each replica instead of each directory.")
 @click.option("--by-topic", is_flag=True, help="One line for each topic, the largest first.")
 @output_option
@@ -356,7 +362,11 @@ def log_dirs(
     """
     if each and by_topic:
         raise click.UsageError("--replicas and --by-topic are mutually exclusive: give one of them.")
-    found = with_admin(target, lambda admin: admin.describe_log_dirs(node_ids, topics=topics))
+
+    async def work(admin: AsyncAdmin) -> tuple[NodeLogDirs, ...]:
+        return await admin.describe_log_dirs(node_ids, topics=await matching_topics(admin, topics))
+
+    found = with_admin(target, work)
     if by_topic:
         show_rows(output, _sizes_by_topic(found), columns=_TOPIC_COLUMNS)
         end_with((f"node {node.node_id}", node.error) for node in found)

@@ -17,7 +17,7 @@ from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Cell, Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
-from streamlog.cli.group.partitions import chosen_partitions, one_group, topics_option
+from streamlog.cli.group.partitions import chosen_partitions, matched, one_group, topics_option
 from streamlog.cli.group.reset_offsets import reset_offsets
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.group_values import GroupDescription, GroupState, PartitionLag
@@ -283,7 +283,7 @@ def delete_offsets(target: Target, name: str | None, flag_name: str | None, topi
 
     async def work(admin: AsyncAdmin) -> list[tuple[str, StreamlogError | None]]:
         committed = await admin.list_group_offsets(named)
-        partitions = [one for one in chosen_partitions(topics, committed) if one in committed]
+        partitions = [one for one in chosen_partitions(await matched(admin, topics), committed) if one in committed]
         if not partitions:
             return []
         return [(str(one.at), one.error) for one in await admin.delete_group_offsets(named, partitions)]

@@ -1,4 +1,4 @@
-"""Options for partitions of a group: `--topic orders`, `--topic orders:0,1`, or all topics."""
+"""Options for partitions of a group: `--topic orders`, `--topic orders:0,1`, `--topic 'orders-.*'`, or all topics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final, TypeVar
 
 import click
 
+from streamlog.cli.common.nouns import matching_topics
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.model import PartitionId, TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -16,14 +18,14 @@ _TOPIC: Final = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{
 
 
 def topics_option(command: Command) -> Command:
-    """The command gets `topics`, for `parsed` or `chosen_partitions`."""
+    """The command gets `topics`, for `matched`, then `parsed` or `chosen_partitions`."""
     return click.option(
         "--topic",
         "topics",
         metavar="TOPIC[:0,1]",
         multiple=True,
         callback=lambda _context, _parameter, value: _checked(value),
-        help="This topic, or these partitions of it; can be repeated.",
+        help="This topic, or these partitions of it; a regular expression: of all that it matches. Can be repeated.",
     )(command)
 
 
@@ -32,6 +34,15 @@ def _checked(texts: tuple[str, ...]) -> tuple[str, ...]:
         if _TOPIC.fullmatch(text) is None:
             raise click.BadParameter(f"{text!r}: must be TOPIC, or TOPIC:0,1.")
     return texts
+
+
+async def matched(admin: AsyncAdmin, texts: Iterable[str]) -> list[str]:
+    """With each regular expression replaced by the topics that it matches. Errors as `matching_topics`."""
+    found = []
+    for text in texts:
+        expression, colon, partitions = text.partition(":")
+        found += [f"{topic}{colon}{partitions}" for topic in await matching_topics(admin, [expression])]
+    return found
 
 
 def parsed(text: str) -> tuple[str, list[PartitionId] | None]:

@@ -20,7 +20,7 @@ from streamlog.cli.common.failures import end_with
 from streamlog.cli.common.output import Output, Row, on_terminal, output_option, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
-from streamlog.cli.group.partitions import chosen_partitions, one_group, parsed, topics_option
+from streamlog.cli.group.partitions import chosen_partitions, matched, one_group, parsed, topics_option
 from streamlog.cli.records.consume import milliseconds
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.offset_resets import ResetKind, ResetTo, check_empty, plan_offsets, plan_reset
@@ -201,7 +201,10 @@ async def _plan(
     if modes.from_file is not None:
         return await plan_offsets(admin, _read(modes.from_file, name))
     committed = await admin.list_group_offsets(name)
-    known = sorted(committed) if all_topics else chosen_partitions(topics, await _partitions_of(admin, topics))
+    if all_topics:
+        return await plan_reset(admin, committed, sorted(committed), modes.to())
+    named = await matched(admin, topics)
+    known = chosen_partitions(named, await _partitions_of(admin, named))
     return await plan_reset(admin, committed, known, modes.to())
 
 

@@ -331,7 +331,9 @@ def _generate(target: Target, output: Output, topics: Sequence[str], brokers: st
 
 @partition.command
 @click.argument("names", metavar="[TOPIC]...", nargs=-1)
-@click.option("--topic", "flag_names", metavar="TOPIC", multiple=True, help="As TOPIC; can be repeated.")
+@click.option(
+    "--topic", "flag_names", metavar="TOPIC", multiple=True, help="As TOPIC; can be repeated; or a regular expression."
+)
 @click.option("--partition", "index", type=click.IntRange(0), help="Only this partition of each topic.")
 @output_option
 @cluster_options
@@ -377,7 +379,7 @@ def verify(
 async def _digests(
     admin: AsyncAdmin, names: Sequence[str], index: int | None
 ) -> tuple[list[PartitionDigests], list[tuple[str, StreamlogError]]]:
-    topics = await admin.describe_topics(names)
+    topics = await admin.describe_topics(await matching_topics(admin, names))
     failures = [(topic.name, topic.error) for topic in topics if topic.error is not None]
     partitions = [
         (topic.name, at.partition)

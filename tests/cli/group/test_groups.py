@@ -145,6 +145,8 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
         return [row[1] for row in offsets(cluster, "x")]
 
     assert reset("--topic", "reset", "--to-earliest") == [["x", "reset", "0", "0"], ["x", "reset", "1", "0"]]
+    assert reset("--topic", "res[e]t:1", "--to-earliest") == [["x", "reset", "1", "0"]], "a regular expression"
+    assert reset("--topic", "rese.*", "--to-earliest") == reset("--topic", "reset", "--to-earliest")
     assert places() == [10, 10]
     reset("--topic", "reset:1", "--to-offset", "4", "--execute")
     assert places() == [10, 4]
@@ -163,7 +165,7 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
     assert places() == [10, 10]
     reset("--all-topics", "--to-offset", "999", "--execute")
     assert places() == [10, 10]
-    assert group(cluster, "delete-offsets", "x", "--topic", "reset:1") == "Deleted the offset of reset-1.\n"
+    assert group(cluster, "delete-offsets", "x", "--topic", "res[e]t:1") == "Deleted the offset of reset-1.\n"
     assert [row[0] for row in offsets(cluster, "x")] == [0]
     listed = group(cluster, "list").splitlines()
     assert listed[0] == "GROUP\tSTATE\t#MEMBERS\tCOORDINATOR (ID)"
