@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.access.quotas import KEYS, QuotaEntity
+from streamlog.access.quotas import ADDRESS_KEYS, KEYS, QuotaEntity
 from streamlog.client import Consumer, Producer
 from streamlog.client.admin.sync_admin import Admin
 from streamlog.daemon.local_cluster import LocalCluster
@@ -210,6 +210,20 @@ def test_quotas_are_set_changed_and_deleted(page: Any, cluster: LocalCluster) ->
     page.get_by_role("cell", name="1,500,000").wait_for(state="detached")
     with Admin(bootstrap_servers=servers(cluster)) as admin:
         assert admin.describe_client_quotas() == {QuotaEntity(user="bob"): {"consumer_byte_rate": 7.0}}
+
+    page.get_by_role("button", name="Set limits").click()
+    dialog.get_by_role("combobox", name="Limits of").click()
+    page.get_by_role("option", name="Addresses").click()
+    dialog.get_by_role("combobox", name="Address").click()
+    page.get_by_role("option", name="Each without its own").click()
+    for key in ADDRESS_KEYS:
+        dialog.get_by_label(key, exact=True).fill("20")
+    assert not dialog.get_by_label("producer_byte_rate").is_visible()
+    dialog.get_by_role("button", name="Set", exact=True).click()
+    page.get_by_role("cell", name="(default)").first.wait_for()
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        assert admin.describe_client_quotas()[QuotaEntity(ip="")] == dict.fromkeys(ADDRESS_KEYS, 20.0)
+        admin.alter_client_quotas({QuotaEntity(ip=""): dict.fromkeys(ADDRESS_KEYS)})
 
     page.goto("/quotas")
     page.get_by_role("button", name="Delete", exact=True).click()

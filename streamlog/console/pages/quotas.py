@@ -28,7 +28,9 @@ EACH: Final = "(default)"
 """How a default is shown."""
 ANY: Final = "any"
 NAME_SHOWN: Final = 60
-_EVERY_KEY: Final = {**KEYS, **ADDRESS_KEYS}
+_CLIENTS, _ADDRESSES = "clients", "addresses"
+_KINDS: Final = {_CLIENTS: "Users and client ids", _ADDRESSES: "Addresses"}
+_KEYS: Final[Mapping[str, Mapping[str, str]]] = {_CLIENTS: KEYS, _ADDRESSES: ADDRESS_KEYS}
 _CONSEQUENCE: Final = "The limit of the next level applies then, if there is one."
 _CHOICES: Final = {"any": "Any", "named": "Named", "default": "Each without its own"}
 
@@ -57,7 +59,7 @@ COLUMNS: Final = (
 
 
 class Part(Struct, frozen=True):
-    """Of a form: whose limits, one half. `choice`: of _CHOICES."""
+    """Of a form: a part of whose limits it is. `choice`: of _CHOICES."""
 
     choice: str
     name: str
@@ -71,6 +73,9 @@ class Part(Struct, frozen=True):
         if not self.name.strip():
             raise ValueError(f"Give the {what}'s name.")
         return self.name.strip()
+
+
+NONE: Final = Part("any", "")
 
 
 def entity_of(user: Part, client_id: Part, address: Part) -> QuotaEntity:
@@ -105,11 +110,15 @@ def quota_rows(quotas: Quotas) -> list[Row]:
             "ip": _shown(entity.ip),
             "limit": key,
             "value": value,
-            "what": _EVERY_KEY.get(key, ""),
+            "what": _KEYS[_kind(entity)].get(key, ""),
         }
         for entity, limits in sorted(quotas.items())
         for key, value in sorted(limits.items())
     ]
+
+
+def _kind(entity: QuotaEntity) -> str:
+    return _CLIENTS if entity.ip is None else _ADDRESSES
 
 
 def _shown(part: str | None) -> str:
@@ -190,20 +199,21 @@ class _QuotaPage:
             ui.label(f"Limits of {entity}" if entity else "Set limits").classes(
                 "text-lg font-semibold break-all"
             ).props('role="heading" aria-level="2"')
-            parts = [] if entity else [_part("User"), _part("Client id"), _part("Address")]
-            keys = _EVERY_KEY if entity is None else KEYS if entity.ip is None else ADDRESS_KEYS
+            form = _WhoseForm() if entity is None else None
             before = self._quotas.get(entity, {}) if entity else {}
-            fields = {}
-            for key, what in keys.items():
-                field = ui.number(key, value=before.get(key), min=0).classes("w-full")
-                field.props(f'hint="{what}" autocomplete=off')
-                fields[key] = field
+            fields: dict[str, dict[str, ui.number]] = {}
+            for kind in _KINDS if entity is None else (_kind(entity),):
+                with ui.column().classes("w-full gap-4") as place:
+                    fields[kind] = {key: _field(key, what, before.get(key)) for key, what in _KEYS[kind].items()}
+                if form is not None:
+                    place.bind_visibility_from(form.kind, "value", value=kind)
             ui.label("Empty: no limit." if entity else "Empty: unchanged.").classes("text-sm text-note")
 
             async def save() -> None:
-                wanted = {key: field.value for key, field in fields.items()}
                 try:
-                    whose = entity or entity_of(*(part() for part in parts))
+                    whose = form.entity() if form is not None else entity
+                    assert whose is not None
+                    wanted = {key: field.value for key, field in fields[_kind(whose)].items()}
                     if entity is None:
                         wanted = {key: value for key, value in wanted.items() if value is not None}
                     changes = changes_of(whose, self._quotas.get(whose, {}), wanted)
@@ -234,8 +244,32 @@ class _QuotaPage:
                 ui.button("Cancel", on_click=dialog.close).props("flat no-caps color=inherit")
 
 
+class _WhoseForm:
+    """Inputs for whose limits it is."""
+
+    def __init__(self) -> None:
+        self.kind = ui.select(_KINDS, label="Limits of", value=_CLIENTS).classes("w-full")
+        with ui.column().classes("w-full gap-4") as clients:
+            self._user, self._client_id = _part("User"), _part("Client id")
+        with ui.column().classes("w-full gap-4") as addresses:
+            self._address = _part("Address")
+        clients.bind_visibility_from(self.kind, "value", value=_CLIENTS)
+        addresses.bind_visibility_from(self.kind, "value", value=_ADDRESSES)
+
+    def entity(self) -> QuotaEntity:
+        """ValueError, InvalidRequestError."""
+        if self.kind.value == _ADDRESSES:
+            return entity_of(NONE, NONE, self._address())
+        return entity_of(self._user(), self._client_id(), NONE)
+
+
+def _field(key: str, what: str, value: float | None) -> ui.number:
+    field = ui.number(key, value=value, min=0).classes("w-full")
+    field.props(f'hint="{what}" autocomplete=off')
+    return field
+
+
 def _part(what: str) -> Callable[[], Part]:
-    """Inputs for one half of whose limits it is."""
     with ui.row().classes("w-full items-end gap-3 no-wrap"):
         choice = ui.select(_CHOICES, label=what, value="any").classes("w-48")
         name = ui.input(f"{what}: name").props("autocomplete=off").classes("grow")
