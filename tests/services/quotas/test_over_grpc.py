@@ -12,6 +12,7 @@ from streamlog.access.quotas import (
     CONSUMER_BYTE_RATE,
     DEFAULT,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     QuotaEntity,
     QuotaFilter,
     QuotaMatch,
@@ -74,6 +75,17 @@ def test_a_consumer_is_held_to_its_limit(cluster: InProcessCluster, admin: Admin
             count += len(consumer.poll(timeout_s=UNTIL_S))
         assert consumer.metrics()["fetch-throttle-time-total"] > 0
     assert time.monotonic() - began >= 2.0, "250 kB at 50 kB/s, of which 50 kB and a response of 64 KiB are free"
+
+
+def test_a_client_is_held_to_its_part_of_the_time(cluster: InProcessCluster, admin: Admin) -> None:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, client_id="etl", linger_ms=0) as producer:
+        producer.send("orders", b"1").result(UNTIL_S)  # its stream is open when the limit comes
+        admin.alter_client_quotas({ETL: {REQUEST_PERCENTAGE: 0.5}})
+        for _ in range(1_000):  # some twenty exceed five milliseconds
+            producer.send("orders", b"1").result(UNTIL_S)
+            if producer.metrics()["produce-throttle-time-total"] > 0:
+                return
+        pytest.fail("it was never held up")
 
 
 def test_a_limit_survives_a_restart_and_its_removal_frees_a_waiting_stream(
