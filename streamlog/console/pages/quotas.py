@@ -17,7 +17,7 @@ from streamlog.access.quotas import ADDRESS_KEYS, DEFAULT, KEYS, QuotaEntity, ad
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
 from streamlog.console.collection.sampler import ClusterSampler
-from streamlog.console.widgets.actions import confirmed, refused, run
+from streamlog.console.widgets.actions import confirmed, run
 from streamlog.console.widgets.page import Page, show, view
 from streamlog.console.widgets.table_view import Column, Row
 from streamlog.errors import InvalidRequestError, StreamlogError
@@ -218,13 +218,13 @@ class _QuotaPage:
                         wanted = {key: value for key, value in wanted.items() if value is not None}
                     changes = changes_of(whose, self._quotas.get(whose, {}), wanted)
                 except InvalidRequestError as error:
-                    refused(f"{error.message}.")
+                    problem.set_text(f"{error.message}.")
                     return
                 except ValueError as error:
-                    refused(str(error))
+                    problem.set_text(str(error))
                     return
+                problem.set_text("" if changes else "Nothing is changed: give a limit.")
                 if not changes:
-                    refused("Nothing is changed: give a limit.")
                     return
                 removed = [key for key, value in changes.items() if value is None]
 
@@ -239,6 +239,8 @@ class _QuotaPage:
                 else:
                     await alter()
 
+            # A notification would cover the buttons.
+            problem = ui.label("").classes("text-bad break-words empty:hidden").props("aria-live=polite")
             with ui.row():
                 ui.button("Set", on_click=save).props("no-caps")
                 ui.button("Cancel", on_click=dialog.close).props("flat no-caps color=inherit")
