@@ -112,6 +112,16 @@ class _Steps(Coroutine[Any, Any, T]):
     def close(self) -> None:
         self._work.close()
 
+    # Of the other one, for those who look at what a task waits for.
+
+    @property
+    def cr_frame(self) -> Any:
+        return getattr(self._work, "cr_frame", None)
+
+    @property
+    def cr_await(self) -> Any:
+        return getattr(self._work, "cr_await", None)
+
     def _counted(self, advance: Callable[..., Any], *args: Any) -> Any:
         if not self._time.begin():
             return advance(*args)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 from collections.abc import Coroutine, Generator
-from types import CoroutineType
 from typing import Any, Final, TypeVar
 
 from streamlog.sim.process import PROCESS
@@ -72,7 +70,7 @@ def close_silently(task: SimTask[Any]) -> None:
         return
     coro = task.get_coro()
     for _ in range(CLOSINGS_MAX):
-        if not inspect.iscoroutine(coro) or coro.cr_frame is None:
+        if not _is_unfinished(coro):
             break
         try:
             _innermost(coro).close()
@@ -80,9 +78,12 @@ def close_silently(task: SimTask[Any]) -> None:
             pass
 
 
-def _innermost(coro: CoroutineType[Any, Any, Any]) -> CoroutineType[Any, Any, Any]:
+def _innermost(coro: Any) -> Any:
     """The innermost unfinished coroutine."""
     inner = coro.cr_await
-    if not inspect.iscoroutine(inner) or inner.cr_frame is None:
-        return coro
-    return _innermost(inner)
+    return _innermost(inner) if _is_unfinished(inner) else coro
+
+
+def _is_unfinished(coro: object) -> bool:
+    """A coroutine, or an object around one that shows its frame (`aio.call_time`)."""
+    return isinstance(coro, Coroutine) and getattr(coro, "cr_frame", None) is not None
