@@ -59,7 +59,7 @@ nemesis: $(STAMP)  ## real processes under faults of network, disk, clock and po
 	$(BIN)/python -m tests.nemesis --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) $(if $(LONGEST),--longest $(LONGEST)) $(if $(SLACK),--slack $(SLACK)) $(if $(KINDS),--kinds '$(KINDS)')
 
 .PHONY: clients
-clients: $(STAMP)  ## examples and conformance suite in Python, Go, Java, Node, under kills too, and grpc-web; DRIVER='./mine': a client of your own
+clients: $(STAMP)  ## examples and conformance suite in Python, Go, Java, Node, Rust, under kills too, and grpc-web; DRIVER='./mine': a client of your own
 	STREAMLOG_DRIVER='$(DRIVER)' $(BIN)/python -m pytest -q -m clients tests/clients $(if $(K),-k '$(K)')
 
 test-noise: $(STAMP)  ## tests of real nodes with random delays of disk and network; NOISE=2: twice as long

@@ -54,6 +54,10 @@ def _node(program: str) -> list[str]:
     return ["node", str(EXAMPLES / "node" / f"{program}.js")]
 
 
+def _rust(program: str) -> list[str]:
+    return [str(EXAMPLES / "rust" / "target" / "debug" / program)]
+
+
 PROTOC: Final = f"{shlex.quote(sys.executable)} -m grpc_tools.protoc"
 
 LANGUAGES: Final = {
@@ -62,6 +66,7 @@ LANGUAGES: Final = {
         Language("go", ("go", "make"), ("make", f"PROTOC={PROTOC}"), _go),
         Language("java", ("java", "mvn"), ("mvn", "-q", "-B", "process-classes"), _java),
         Language("node", ("node", "npm"), ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"), _node),
+        Language("rust", ("cargo",), ("cargo", "build", "--quiet"), _rust),
     )
 }
 

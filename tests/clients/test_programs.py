@@ -1,4 +1,4 @@
-"""The programs of examples/go, java and node: built by their builds, run as their READMEs say against one cluster."""
+"""The programs of examples/go, java, node and rust: built by their builds, run as their READMEs say on one cluster."""
 
 from __future__ import annotations
 
