@@ -79,12 +79,14 @@ class Follow(NamedTuple):
     log_start: Offset
     credit_bytes: int | None  # since the slot began; None: without limit
     held: Sequence[HeldBatch] = ()  # the last batches of the follower's log, up to fetch_offset
+    saved_log_start: Offset | None = None  # in the follower's checkpoint; None: an earlier release, unknown
 
 
 class Position(NamedTuple):
     slot: int
     ackable_end: Offset
     credit_bytes: int | None = None  # None: as before
+    saved_log_start: Offset | None = None  # None: as before
 
 
 class Request(NamedTuple):
@@ -147,10 +149,14 @@ def encode_request(request: Request) -> bytes:
             log_start=follow.log_start,
             credit_bytes=follow.credit_bytes,
             held=[pb.HeldBatch(**held._asdict()) for held in follow.held],
+            saved_log_start=follow.saved_log_start,
         )
     for position in request.positions:
         message.positions.add(
-            slot=position.slot, log_end_offset=position.ackable_end, credit_bytes=position.credit_bytes
+            slot=position.slot,
+            log_end_offset=position.ackable_end,
+            credit_bytes=position.credit_bytes,
+            saved_log_start=position.saved_log_start,
         )
     return message.SerializeToString()
 
@@ -165,15 +171,34 @@ def decode_request(data: bytes) -> Request:
         hello=_hello(message.hello) if message.HasField("hello") else None,
         follows=[_follow(follow) for follow in message.follow],
         positions=[
-            Position(p.slot, Offset(p.log_end_offset), p.credit_bytes if p.HasField("credit_bytes") else None)
+            Position(
+                p.slot,
+                Offset(p.log_end_offset),
+                p.credit_bytes if p.HasField("credit_bytes") else None,
+                _saved_log_start(p),
+            )
             for p in message.positions
         ],
         unfollow=list(message.unfollow),
     )
 
 
+def _saved_log_start(message: pb.Follow | pb.Position) -> Offset | None:
+    if not message.HasField("saved_log_start"):
+        return None
+    if message.saved_log_start > INT64_MAX:
+        raise InvalidRequestError(
+            f"saved_log_start is {message.saved_log_start}, but must be at most {INT64_MAX}",
+            field="saved_log_start",
+            limit=INT64_MAX,
+        )
+    return Offset(message.saved_log_start)
+
+
 def _positions_alone(data: bytes) -> list[Position] | None:
-    """Of a message that has nothing else, without credit, as nearly all have. None: generated code decides."""
+    """Of a message that has nothing else, without credit and log starts, as nearly all have. None: generated code
+    decides.
+    """
     found: list[Position] = []
     position, stop = 0, len(data)
     if stop > REQUEST_BYTES_MAX:
@@ -226,6 +251,7 @@ def _follow(message: pb.Follow) -> Follow:
         log_start=Offset(message.log_start),
         credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
         held=_held(message),
+        saved_log_start=_saved_log_start(message),
     )
 
 

@@ -8,9 +8,14 @@ What it counts:
 
 The states of a follower:
 
-    out of the ISR --its end >= high watermark and >= the start of this leader epoch, and it may join--> proposed in
+    out of the ISR --its end >= high watermark and >= the start of this leader epoch, its log start is saved,
+                     and it may join---------------------------------------------------------------------> proposed in
     in the ISR     --behind, and not caught up for replica.lag.time.max.ms, or fenced------------------> proposed out
     in the ISR     --behind, and without a stream for GONE_MAX_MS--------------------------------------> proposed out
+
+Its log start is saved: after a crash its log starts where this one does, or later. Otherwise deleted records would be
+back if it became the leader then (I23). A follower in the ISR is not removed for it: a deletion is acknowledged
+once each of them has confirmed it.
 
 Caught up means that its end reached what the leader's end was at its previous report: a follower that keeps pace with
 a busy leader is never quite at the end, and need not be. One that is at the end is caught up until the next append,
@@ -72,6 +77,7 @@ class _Follower(Struct):
     reported_ms: int
     leader_end_then: Offset  # the leader's end at its last report
     gone_ms: int | None = None  # since when it has no stream; None: it has one, or has not had one yet
+    saved_log_start: Offset | None = None  # in its checkpoint; None: it does not report that (an earlier release)
 
 
 _NOT_A_REPLICA: Final = _Follower(None, 0, 0, Offset(0))
@@ -223,6 +229,12 @@ class PartitionLeader:
         self._advance()
         return self.high_watermark
 
+    def on_saved_log_start(self, broker: BrokerId, log_start: Offset | None) -> None:
+        """A follower reports the log start in its checkpoint; None: it is of a release that does not."""
+        follower = self._followers.get(broker)
+        if follower is not None:
+            follower.saved_log_start = log_start
+
     def on_appended(self, first_offset: Offset, now_ms: int) -> None:
         """The log has grown from `first_offset` on: followers that were at its end have been caught up until now."""
         for follower in self._followers.values():
@@ -325,8 +337,11 @@ class PartitionLeader:
         return out_at_ms
 
     def _has_caught_up(self, broker: BrokerId) -> bool:
-        end = self._followers[broker].ackable_end
-        return end is not None and end >= self.high_watermark and end >= self._epoch_start and self._may_join(broker)
+        follower = self._followers[broker]
+        end, log_start = follower.ackable_end, follower.saved_log_start
+        if end is None or end < self.high_watermark or end < self._epoch_start:
+            return False
+        return (log_start is None or log_start >= self._log.log_start_offset) and self._may_join(broker)
 
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """By the quorum's result of a proposal, or by the metadata."""

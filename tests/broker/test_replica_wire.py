@@ -36,6 +36,7 @@ plain_news = st.builds(lambda *fields: SlotUpdate(*fields), uint32, offsets, off
 divergences = st.builds(Divergence, st.integers(-1, 2**31 - 1).map(LeaderEpoch), offsets)
 ended_news = st.builds(lambda *fields: SlotUpdate(*fields), uint32, offsets, offsets, st.just(()), divergences)
 credit = st.none() | uint64
+saved = st.none() | offsets
 held = st.builds(
     HeldBatch,
     st.integers(0, 2**62).map(Offset),
@@ -55,6 +56,7 @@ follows = st.builds(
     ackable_end=offsets,
     log_start=offsets,
     credit_bytes=credit,
+    saved_log_start=saved,
     held=st.lists(held, max_size=1),
 )
 hellos = st.builds(
@@ -64,7 +66,7 @@ requests = st.builds(
     Request,
     hello=st.none() | hellos,
     follows=st.lists(follows, max_size=3),
-    positions=st.lists(st.builds(Position, uint32, offsets, credit), max_size=3),
+    positions=st.lists(st.builds(Position, uint32, offsets, credit, saved), max_size=3),
     unfollow=st.lists(uint32, max_size=3),
 )
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from streamlog.api.errors import from_rpc
-from streamlog.broker.replica_wire import METHOD, FollowerHello, Request, encode_request
+from streamlog.broker.leading.follower_stream import FollowerStream
+from streamlog.broker.replica_wire import METHOD, Follow, FollowerHello, Request, encode_request
 from streamlog.errors import (
     InconsistentClusterError,
     InvalidRequestError,
@@ -332,4 +333,63 @@ def test_a_log_that_begins_inside_of_a_batch_is_followed() -> None:
         assert [offset for offset, _ in cluster.values(3)] == [5, 6, 7, 8, 9]
         assert cluster.nodes[3].log().log_start_offset == 5
 
+    play(story)
+
+
+def test_a_replica_that_was_absent_joins_with_the_log_start_in_its_checkpoint() -> None:
+    """So that what was deleted meanwhile is not back after a power cut, when it may lead (I23)."""
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        await cluster.produce(*(b"%d" % i for i in range(10)))
+        await cluster.settled()
+        cluster.host(3).power_cut()
+        cluster.fence(3)
+
+        async def delete_records() -> None:
+            for node_id in (1, 2):
+                cluster.nodes[node_id].log().advance_log_start(Offset(5))
+            cluster.nodes[1].leader().on_log_start_moved()
+
+        await cluster.host(1).spawn(delete_records())
+        cluster.start(3)
+        await cluster.until(lambda: 3 in cluster.partition().isr)
+        cluster.host(3).power_cut()
+        cluster.start(3)
+        await cluster.ready(3)
+        assert cluster.nodes[3].log().log_start_offset == 5
+
+    play(story)
+
+
+def test_a_position_counts_while_the_last_batches_are_being_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was ignored, and not repeated: until the next append the leader did not know how far the follower was."""
+    compared: list[Follow] = []
+    compare = FollowerStream._difference
+
+    async def slow(self: FollowerStream, follow: Follow) -> Offset | None:
+        await asyncio.sleep(1.0)
+        compared.append(follow)
+        return await compare(self, follow)
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        await cluster.produce(*(b"%d" % i for i in range(10)))
+        await cluster.settled()
+        cluster.host(3).crash()
+        cluster.fence(3)
+        cluster.start(3)
+        await cluster.ready(3)
+        await asyncio.sleep(0.5)
+
+        async def delete_records() -> None:
+            cluster.nodes[1].log().advance_log_start(Offset(5))
+            cluster.nodes[1].leader().on_log_start_moved()
+            cluster.nodes[3].log().advance_log_start(Offset(5))  # saved while the leader compares
+
+        await cluster.host(1).spawn(delete_records())
+        await cluster.until(lambda: 3 in cluster.partition().isr)
+        assert compared
+
+    monkeypatch.setattr(FollowerStream, "_difference", slow)
     play(story)

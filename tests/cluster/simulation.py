@@ -73,7 +73,6 @@ class Simulation:
         self.world = World(loop, f"cluster/{plan.seed}")
         self.history = OperationHistory(lambda: loop.now)
         self.watch = Watch(compacted=plan.compacted)
-        self.watch.active = self._active
         self.quorum = Quorum(self.world)
         self.stats: Counter[str] = Counter()
         self.story: list[str] = []
@@ -160,10 +159,6 @@ class Simulation:
         """The newest that any node has."""
         images = [self.quorum.image(host) for host in self.living()]
         return max((image for image in images if image is not None), key=lambda image: image.index, default=None)
-
-    def _active(self) -> frozenset[str]:
-        image = self.image()
-        return frozenset() if image is None else frozenset(f"n{n}" for n, one in image.brokers.items() if one.active)
 
     def _find(self, role: str) -> str | None:
         if role == CONTROLLER:
@@ -357,10 +352,6 @@ class Simulation:
             final_readers=frozenset({LAST}),
             compacted=self.plan.compacted,
             deletions=None if self.crew.deleter is None else self.crew.deleter.deletions,
-            deleted_at={
-                (BrokerId(int(host.removeprefix("n"))), partition): start
-                for (host, partition), start in self.watch.deleted_at.items()
-            },
         )
         self.watch.violations += violations(evidence)
         self.watch.violations += [Violation("I13", problem) for problem in self.quorum.truth.problems]

@@ -2693,8 +2693,8 @@ class DeleteRecordsResult(_message.Message):
     """First readable offset of the partition now. -1 with an error."""
     @_builtins.property
     def error(self) -> _common_pb2.StreamlogError:
-        """Absent: the deletion is durable on all replicas of running nodes. REQUEST_TIMED_OUT: the leader has deleted the records,
-        and a replica has not confirmed it, so that they may be back if it is elected next.
+        """Absent: the deletion is durable on all replicas of running nodes, and on all that may be elected. REQUEST_TIMED_OUT: the
+        leader has deleted the records, and a replica has not confirmed it, so that they may be back if it is elected next.
         """
 
     def __init__(

@@ -10,7 +10,7 @@ positions, the leader batches; both put everything pending into one message, up 
     Hello                            ->                           identifies the follower, once
     Follow(slot, offset, epochs)     ->    checks epochs (KIP-101); then sends everything from that offset on
                                      <-    Batches(slot, bytes, high watermark, log start)
-    Position(slot, log end offset)   ->    updates lag, ISR, high watermark
+    Position(slot, log end offset)   ->    updates lag, ISR, high watermark; also when a new log start is in the checkpoint
                                      <-    Batches(slot, high watermark)        also without bytes
                                      <-    Batches(slot, diverging_epoch | error)                ends the slot
     Follow(another slot, ...)        ->                           after truncation, or under another leader epoch
@@ -194,6 +194,7 @@ class Follow(_message.Message):
     LOG_START_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    SAVED_LOG_START_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """Chosen by the follower, above all earlier ones of this stream."""
     topic_id: _builtins.bytes
@@ -216,6 +217,10 @@ class Follow(_message.Message):
     """How many bytes the leader may send, counted from the start of the slot. Absent: no limit. A follower that throttles its
     catch-up raises it with each Position.
     """
+    saved_log_start: _builtins.int
+    """The log start in the follower's checkpoint: before it the follower has no records, also after a crash. The follower does
+    not join the ISR while it is below the leader's log start. Absent: an earlier release, which does not report it.
+    """
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldBatch]:
         """The last batches of the follower's log, in order, up to `fetch_offset`. The leader compares them with its own, and sends
@@ -235,19 +240,24 @@ class Follow(_message.Message):
         log_start: _builtins.int = ...,
         credit_bytes: _builtins.int | None = ...,
         held: _abc.Iterable[Global___HeldBatch] | None = ...,
+        saved_log_start: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "credit_bytes", b"credit_bytes", "last_epoch", b"last_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "last_epoch", b"last_epoch", "saved_log_start", b"saved_log_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "held", b"held", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "slot", b"slot", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "held", b"held", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "saved_log_start", b"saved_log_start", "slot", b"slot", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__credit_bytes: _TypeAlias = _typing.Literal["credit_bytes"]  # noqa: Y015
     _WhichOneofArgType__credit_bytes: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes"]  # noqa: Y015
     _WhichOneofReturnType__last_epoch: _TypeAlias = _typing.Literal["last_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_epoch: _TypeAlias = _typing.Literal["_last_epoch", b"_last_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__saved_log_start: _TypeAlias = _typing.Literal["saved_log_start"]  # noqa: Y015
+    _WhichOneofArgType__saved_log_start: _TypeAlias = _typing.Literal["_saved_log_start", b"_saved_log_start"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__credit_bytes) -> _WhichOneofReturnType__credit_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_epoch) -> _WhichOneofReturnType__last_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__saved_log_start) -> _WhichOneofReturnType__saved_log_start | None: ...
 
 Global___Follow: _TypeAlias = Follow  # noqa: Y015
 
@@ -301,6 +311,7 @@ class Position(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_START_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    SAVED_LOG_START_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """Slot of the partition."""
     log_end_offset: _builtins.int
@@ -309,6 +320,8 @@ class Position(_message.Message):
     """First offset of the follower's log. Absent: unchanged."""
     credit_bytes: _builtins.int
     """As in Follow. Absent: unchanged."""
+    saved_log_start: _builtins.int
+    """As in Follow. Absent: unchanged."""
     def __init__(
         self,
         *,
@@ -316,19 +329,24 @@ class Position(_message.Message):
         log_end_offset: _builtins.int = ...,
         log_start: _builtins.int | None = ...,
         credit_bytes: _builtins.int | None = ...,
+        saved_log_start: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_log_start", b"_log_start", "credit_bytes", b"credit_bytes", "log_start", b"log_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_log_start", b"_log_start", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "log_start", b"log_start", "saved_log_start", b"saved_log_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_log_start", b"_log_start", "credit_bytes", b"credit_bytes", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_log_start", b"_log_start", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "saved_log_start", b"saved_log_start", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__credit_bytes: _TypeAlias = _typing.Literal["credit_bytes"]  # noqa: Y015
     _WhichOneofArgType__credit_bytes: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes"]  # noqa: Y015
     _WhichOneofReturnType__log_start: _TypeAlias = _typing.Literal["log_start"]  # noqa: Y015
     _WhichOneofArgType__log_start: _TypeAlias = _typing.Literal["_log_start", b"_log_start"]  # noqa: Y015
+    _WhichOneofReturnType__saved_log_start: _TypeAlias = _typing.Literal["saved_log_start"]  # noqa: Y015
+    _WhichOneofArgType__saved_log_start: _TypeAlias = _typing.Literal["_saved_log_start", b"_saved_log_start"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__credit_bytes) -> _WhichOneofReturnType__credit_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start) -> _WhichOneofReturnType__log_start | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__saved_log_start) -> _WhichOneofReturnType__saved_log_start | None: ...
 
 Global___Position: _TypeAlias = Position  # noqa: Y015
 

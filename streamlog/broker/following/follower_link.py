@@ -14,8 +14,9 @@ Each partition that is followed goes through
 stream; repairs continue.
 
 To the leader goes one message for all that is pending: new slots, positions, ended slots. A position is sent when the
-log's ackable end has moved; syncs that finish while a message is being sent share the next one. From the leader, a
-message is appended before the next one is read: a disk that cannot keep up blocks the stream, and nothing queues here.
+log's ackable end has moved, or a new log start is in the checkpoint; syncs that finish while a message is being sent
+share the next one. From the leader, a message is appended before the next one is read: a disk that cannot keep up
+blocks the stream, and nothing queues here.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Followed:
         "received_bytes",
         "replica",
         "reported_end",
+        "saved_log_start",
         "slot",
         "state",
         "timer",
@@ -89,6 +91,7 @@ class Followed:
         self.state = FollowState.WAITING
         self.slot = -1  # while FOLLOWED
         self.reported_end = Offset(0)  # in this slot
+        self.saved_log_start: Offset | None = None  # to be reported; None: it was
         self.received_bytes = 0  # in this slot
         self.credit_bytes: int | None = None  # in this slot; None: without limit
         self.held: Sequence[HeldBatch] = ()  # the last batches of the log, while WAITING
@@ -145,6 +148,7 @@ class FollowerLink:
     def follow(self, replica: FollowerReplica) -> None:
         followed = self._followed[replica] = Followed(replica)
         replica.on_ackable_end = partial(self._on_ackable_end, followed)
+        replica.on_start_saved = partial(self._on_start_saved, followed)
         self._follow_again(followed)
 
     def unfollow(self, replica: FollowerReplica) -> None:
@@ -254,7 +258,8 @@ class FollowerLink:
 
     def _position(self, followed: Followed) -> Position:
         followed.reported_end = max(followed.reported_end, followed.replica.follower.ackable_end)
-        return Position(followed.slot, followed.reported_end, followed.credit_bytes)
+        saved_log_start, followed.saved_log_start = followed.saved_log_start, None
+        return Position(followed.slot, followed.reported_end, followed.credit_bytes, saved_log_start)
 
     def _new_slot(self, followed: Followed) -> Follow:
         replica, at = followed.replica, followed.replica.position()
@@ -262,6 +267,7 @@ class FollowerLink:
         self._next_slot += 1
         self._slots[followed.slot] = followed
         followed.reported_end, followed.received_bytes = at.ackable_end, 0
+        followed.saved_log_start = None
         followed.credit_bytes = 0 if self._is_throttled(followed) else None
         if followed.credit_bytes is not None:
             self._request_credit(followed)
@@ -276,12 +282,19 @@ class FollowerLink:
             log_start=at.log_start,
             credit_bytes=followed.credit_bytes,
             held=followed.held,
+            saved_log_start=replica.saved_log_start,
         )
 
     def _on_ackable_end(self, followed: Followed) -> None:
         if followed.state is FollowState.FOLLOWED and followed.replica.follower.ackable_end > followed.reported_end:
             if followed.traces is not None:
                 self._on_traced_end(followed, followed.traces)
+            self._to_report[followed] = None
+            self._wake.set()
+
+    def _on_start_saved(self, followed: Followed) -> None:
+        if followed.state is FollowState.FOLLOWED:
+            followed.saved_log_start = followed.replica.saved_log_start
             self._to_report[followed] = None
             self._wake.set()
 

@@ -37,6 +37,7 @@ class FollowerReplica:
         "leader_epoch",
         "log",
         "on_ackable_end",
+        "on_start_saved",
         "topic_id",
         "traffic",
     )
@@ -58,11 +59,13 @@ class FollowerReplica:
         self.leader_epoch = leader_epoch
         self.follower = PartitionFollower(log, leader_epoch, high_watermark=high_watermark)
         self.on_ackable_end: Callable[[], None] = _no_listener  # set by the link; must not raise
+        self.on_start_saved: Callable[[], None] = _no_listener  # likewise
         self.ended = False
         self._truncations = 0  # in progress
         self._idle = asyncio.Event()
         self._idle.set()
         log.durability.listen(self._on_synced)
+        log.start_saved = self._on_start_saved
 
     @property
     def partition(self) -> TopicPartition:
@@ -76,6 +79,11 @@ class FollowerReplica:
     def last_stable_offset(self) -> Offset:
         """Below this replica's high watermark."""
         return self.log.last_stable_offset(self.high_watermark)
+
+    @property
+    def saved_log_start(self) -> Offset:
+        """The log start that this replica has after a crash."""
+        return self.log.owner.saved_log_start(self.log)
 
     def position(self) -> FetchPosition:
         """Where to continue."""
@@ -147,7 +155,7 @@ class FollowerReplica:
     def end(self) -> None:
         """Another leader epoch, another role, or none. A truncation in progress is completed: `wait_until_idle`."""
         self.ended = True
-        self.on_ackable_end = _no_listener
+        self.on_ackable_end = self.on_start_saved = _no_listener
 
     @property
     def busy(self) -> bool:
@@ -175,3 +183,6 @@ class FollowerReplica:
 
     def _on_synced(self, synced_end: Offset) -> None:
         self.on_ackable_end()
+
+    def _on_start_saved(self) -> None:
+        self.on_start_saved()

@@ -152,6 +152,10 @@ class FollowerStream:
             self._begin(follow)
 
     def _on_position(self, position: Position) -> None:
+        follow = self._compared.get(position.slot)
+        if follow is not None:
+            self._compared[position.slot] = _moved(follow, position)
+            return
         slot = self._slots.get(position.slot)
         if slot is None:
             return  # the slot has ended, and the follower did not know it yet
@@ -166,6 +170,8 @@ class FollowerStream:
         if position.credit_bytes is not None:
             slot.grant(position.credit_bytes)
             self.mark(slot)
+        if position.saved_log_start is not None:
+            slot.replica.on_saved_log_start(self.follower, position.saved_log_start)
         slot.replica.on_position(self.follower, position.ackable_end)
 
     def _begin(self, follow: Follow) -> None:
@@ -202,6 +208,7 @@ class FollowerStream:
         self._slots[follow.slot] = slot
         self._isr.follows(replica, self.follower, self.broker_epoch)
         self.mark(slot)
+        replica.on_saved_log_start(self.follower, follow.saved_log_start)
         replica.on_position(self.follower, follow.ackable_end)
 
     async def _compare(self) -> None:
@@ -212,8 +219,9 @@ class FollowerStream:
             while self._compared:
                 some = list(self._compared.values())[:COMPARED_AT_ONCE]
                 found = await asyncio.gather(*map(self._difference, some))
-                for follow, differs_from in zip(some, found, strict=True):
-                    if self._compared.pop(follow.slot, None) is not None:
+                for compared, differs_from in zip(some, found, strict=True):
+                    follow = self._compared.pop(compared.slot, None)  # with the positions reported meanwhile
+                    if follow is not None:
                         self._open_slot(follow, differs_from)
 
     async def _difference(self, follow: Follow) -> Offset | None:
@@ -420,3 +428,13 @@ class FollowerStream:
                 self._go_on(slot)
         except StreamlogError as error:
             self.end_slot(slot, error)
+
+
+def _moved(follow: Follow, position: Position) -> Follow:
+    """As if the follower had begun at this position."""
+    credit, log_start = position.credit_bytes, position.saved_log_start
+    return follow._replace(
+        ackable_end=max(follow.ackable_end, position.ackable_end),
+        credit_bytes=follow.credit_bytes if credit is None else credit,
+        saved_log_start=follow.saved_log_start if log_start is None else log_start,
+    )

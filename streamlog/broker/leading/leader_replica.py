@@ -265,6 +265,11 @@ class LeaderReplica:
         if broker not in state.in_sync:
             self.review_isr()
 
+    def on_saved_log_start(self, broker: BrokerId, log_start: Offset | None) -> None:
+        """As `PartitionLeader.on_saved_log_start`. A position follows, with which the ISR is reviewed."""
+        if self._ended is None:
+            self.state.on_saved_log_start(broker, log_start)
+
     def on_gone(self, broker: BrokerId) -> None:
         """The stream on which this follower copied the partition has closed."""
         if self._ended is None:

@@ -2,17 +2,19 @@
 
     leader     before <= high watermark --advance--> log start --checkpoint--> durable
     followers  the log start arrives on the replication stream --checkpoint--> durable, confirmed
+    others     join the ISR only once the log start in their checkpoint is not below the leader's
 
 Readers get OFFSET_OUT_OF_RANGE below the start at once; retention deletes the segments that are wholly below it later.
-A start is in the checkpoint before it is confirmed, so a crash does not bring the records back. Until a replica has
-confirmed, its election may: it takes over the start while it follows the leader.
+A start is in the checkpoint before it is confirmed, so a crash does not bring the records back. A deletion is
+acknowledged once all replicas that may be elected have confirmed it: then every leader has it, until an unclean
+election of another replica (I23).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError, StorageError
@@ -23,8 +25,15 @@ from streamlog.storage.log.log import Log
 _LOOK_AGAIN_S: Final = 0.02
 
 
-async def delete_before(leader: LeaderReplica, before: Offset | None, directories: LogDirectories) -> Offset:
-    """Delete the records below `before`; None: below the high watermark. Returns the log start, which is durable here.
+class LocalDeletion(NamedTuple):
+    """Not yet confirmed by other replicas."""
+
+    log_start: Offset  # durable here
+    leader: LeaderReplica  # in whose leadership it was made
+
+
+async def delete_before(leader: LeaderReplica, before: Offset | None, directories: LogDirectories) -> LocalDeletion:
+    """Delete the records below `before`; None: below the high watermark.
 
     PolicyViolationError, OffsetOutOfRangeError, StorageError; the error that ended the leadership.
     """
@@ -49,7 +58,7 @@ async def delete_before(leader: LeaderReplica, before: Offset | None, directorie
     leader.on_log_start_moved()
     await _save(leader.log, directories)
     leader.check()
-    return leader.log_start_offset
+    return LocalDeletion(leader.log_start_offset, leader)
 
 
 async def confirm(log_of: Callable[[], Log], start: Offset, directories: LogDirectories) -> None:

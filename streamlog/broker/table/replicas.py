@@ -22,6 +22,7 @@ from streamlog.broker.repair.digest import LogDigest, digest_of
 from streamlog.broker.repair.log_repairs import RepairReport, Repairs
 from streamlog.broker.repair.range_fetch import RangeFetch
 from streamlog.broker.table import deleted_records
+from streamlog.broker.table.deleted_records import LocalDeletion
 from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
 from streamlog.broker.table.lag_reviews import LagReviews
 from streamlog.broker.table.log_dirs import LogDirDescription, describe
@@ -297,7 +298,7 @@ class Replicas:
 
     async def delete_records(
         self, topic: str, topic_id: TopicId | None, partition: PartitionId, before: Offset | None
-    ) -> Offset:
+    ) -> LocalDeletion:
         """As the leader: `deleted_records.delete_before`. Errors as `leader`, too."""
         return await deleted_records.delete_before(self.leader(topic, topic_id, partition), before, self._directories)
 

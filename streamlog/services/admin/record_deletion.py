@@ -2,20 +2,25 @@
 
     any node --by leader--> leader: the log start is moved, durably --each follower--> confirmed
 
-The response of a partition comes once every replica on an active node has the new start durably, so that no fail-over
-among them brings the records back. A replica that does not confirm in time is named in the result's error; the leader
-has deleted the records then, and the client may repeat the call.
+The response of a partition comes once every replica that may be elected (in the ISR, joining it, eligible, last known
+to be eligible), and every other one on an active node, has the new start durably: no later leader brings the records
+back (I23). One that joins the ISR afterwards has the leader's log start durably (`replication.leader`), so what counts
+is that the same leadership lasts until the response. A replica that does not confirm in time is named in the result's
+error; the leader has deleted the records then, and the client may repeat the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from streamlog.api.convert import record_deletion as convert
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import replication_pb2
 from streamlog.api.service import Call
+from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.broker.table.deleted_records import LocalDeletion
 from streamlog.errors import (
     BrokerNotAvailableError,
     InvalidTopicError,
@@ -43,8 +48,8 @@ class DeletingReplicas(Protocol):
 
     async def delete_records(
         self, topic: str, topic_id: TopicId | None, partition: PartitionId, before: Offset | None
-    ) -> Offset:
-        """As the leader. The log start now, durable here."""
+    ) -> LocalDeletion:
+        """As the leader."""
         ...
 
 
@@ -111,26 +116,35 @@ class RecordDeletions:
         async def one(at: TopicPartition) -> pb.DeleteRecordsResult:
             try:
                 self._leader_of(at)
-                start = await self._replicas.delete_records(at.topic, None, at.partition, some[at])
-                await self._confirmed(at, start, timeout_s * _SHARE)
+                deletion = await self._replicas.delete_records(at.topic, None, at.partition, some[at])
+                await self._confirmed(at, deletion, timeout_s * _SHARE)
             except StreamlogError as error:
                 return convert.refused(at, error)
-            return convert.result(at, start)
+            return convert.result(at, deletion.log_start)
 
         rows = await call_each(list(some), one, at_once=_AT_ONCE)
         return dict(zip(some, rows, strict=True))
 
-    async def _confirmed(self, at: TopicPartition, start: Offset, timeout_s: float) -> None:
-        """Returns once the followers on active nodes have this log start. RequestTimedOutError."""
-        image = self._view.image
-        topic = image.require_topic(at.topic)
-        followers = [
-            node
-            for node in require_partition(topic, at.partition).replicas
-            if node != self._me and (broker := image.brokers.get(node)) is not None and broker.active
-        ]
+    async def _confirmed(self, at: TopicPartition, deletion: LocalDeletion, timeout_s: float) -> None:
+        """Returns once all that must have this log start have it. RequestTimedOutError, the error that ended the
+        leadership.
+        """
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        confirmed = {self._me}
+        while missing := sorted(self._must_confirm(at, deletion.leader) - confirmed):
+            late = await self._confirm(missing, deletion, until_s - asyncio.get_running_loop().time())
+            if late:
+                raise RequestTimedOutError(
+                    f"{at}: the leader has deleted the records before offset {deletion.log_start}; not yet confirmed "
+                    f"by {'; '.join(late)}. Repeat the deletion to be sure"
+                )
+            confirmed.update(missing)
+
+    async def _confirm(self, nodes: Sequence[BrokerId], deletion: LocalDeletion, timeout_s: float) -> list[str]:
+        """Why some of these nodes have not confirmed."""
+        leader = deletion.leader
         request = replication_pb2.ConfirmLogStartRequest(
-            topic_id=topic.topic_id, partition=at.partition, log_start=start
+            topic_id=leader.topic_id, partition=leader.partition.partition, log_start=deletion.log_start
         )
 
         async def one(node: BrokerId) -> str:
@@ -140,9 +154,13 @@ class RecordDeletions:
                 return f"node {node}: {error.message}"
             return ""
 
-        late = [reason for reason in await call_each(followers, one, at_once=_AT_ONCE) if reason]
-        if late:
-            raise RequestTimedOutError(
-                f"{at}: the leader has deleted the records before offset {start}; not yet confirmed by "
-                f"{'; '.join(late)}. Repeat the deletion to be sure"
-            )
+        return [reason for reason in await call_each(nodes, one, at_once=_AT_ONCE) if reason]
+
+    def _must_confirm(self, at: TopicPartition, leader: LeaderReplica) -> set[BrokerId]:
+        """By the newest metadata. The error that ended the leadership."""
+        leader.check()
+        image = self._view.image
+        partition = require_partition(image.require_topic(at.topic), at.partition)
+        active = {node for node in partition.replicas if (broker := image.brokers.get(node)) and broker.active}
+        may_lead = {*partition.isr, *partition.elr, *partition.last_known_elr, *leader.state.isr.maximal}
+        return active | may_lead

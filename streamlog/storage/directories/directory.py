@@ -36,6 +36,7 @@ from streamlog.storage.files.replace_file import read_file, replace_file
 from streamlog.storage.log.damaged_ranges import SegmentDamage
 from streamlog.storage.log.group_commit import GroupCommit
 from streamlog.storage.log.log import Log
+from streamlog.storage.log.state import LogState
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.recovery.open_log import OpenAt, open_log
 from streamlog.storage.segments.segment import Segment
@@ -46,6 +47,8 @@ CHECKPOINT_INTERVAL_MS: Final = 5_000
 DAMAGES_LOGGED_MAX: Final = 10
 """Of one segment at a time."""
 HOUSEKEEPING_INTERVAL_MS: Final = 30_000
+LOG_STARTS_PAUSE_S: Final = 0.2
+"""Between two writes of log starts that have moved: all that move meanwhile share the next one."""
 _CLEAN_VERSION: Final = 0
 
 
@@ -80,6 +83,8 @@ class LogDirectory:
         self.found_ranges = 0  # damaged ones, since the start
         self._recovery_points: dict[TopicPartition, Offset] = {}  # as on disk
         self._log_starts: dict[TopicPartition, Offset] = {}  # as on disk
+        self._moved_starts: dict[TopicPartition, LogState] = {}  # not yet in the checkpoint; bounded by the logs
+        self._starts_moved = asyncio.Event()
         self._cleaned: dict[TopicPartition, Offset] = {}
         self._cleaned_dirty = False
         self._points_found = True  # the recovery points were there, and intact
@@ -318,7 +323,24 @@ class LogDirectory:
                 except OSError as e:
                     raise self.fail(e) from e
 
-    def saved_log_start(self, log: Log) -> Offset:
+    def log_start_moved(self, log: LogState) -> None:
+        self._moved_starts[log.partition] = log
+        self._starts_moved.set()
+
+    async def _keep_log_starts(self) -> None:
+        """What a follower takes over from its leader is durable a moment later, not at the next checkpoint."""
+        while True:
+            await self._starts_moved.wait()
+            self._starts_moved.clear()
+            async with self._checkpointing:
+                moved, self._moved_starts = self._moved_starts, {}
+                moved = {partition: log for partition, log in moved.items() if self.logs.get(partition) is log}
+                starts = self._log_starts | {partition: self._log_start(log) for partition, log in moved.items()}
+                if starts != self._log_starts:
+                    await self._write_log_starts(starts)
+            await asyncio.sleep(LOG_STARTS_PAUSE_S)
+
+    def saved_log_start(self, log: LogState) -> Offset:
         """As of the last checkpoint."""
         return self._log_starts.get(log.partition, Offset(0))
 
@@ -351,7 +373,7 @@ class LogDirectory:
         return log.durability.synced_end
 
     @staticmethod
-    def _log_start(log: Log) -> Offset:
+    def _log_start(log: LogState) -> Offset:
         """One whose first segments were lost keeps its log start, likewise."""
         return log.log_start_offset if log.lost_head is None else log.lost_head
 
@@ -374,7 +396,11 @@ class LogDirectory:
 
     async def _write_log_starts(self, starts: dict[TopicPartition, Offset]) -> None:
         await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))
-        self._log_starts = starts
+        before, self._log_starts = self._log_starts, starts
+        for partition, start in starts.items():
+            log = self.logs.get(partition)
+            if log is not None and log.start_saved is not None and start > before.get(partition, Offset(0)):
+                log.start_saved()
 
     # -- running and closing
 
@@ -385,6 +411,7 @@ class LogDirectory:
                 tasks.create_task(self.group_commit.run())
                 tasks.create_task(self._guard(self.reaper.run))
                 tasks.create_task(self._guard(self._keep_checkpointing))
+                tasks.create_task(self._guard(self._keep_log_starts))
                 tasks.create_task(self._guard(self._keep_house))
                 tasks.create_task(self._until_failed())
         except* StorageError as group:

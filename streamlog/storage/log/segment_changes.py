@@ -21,6 +21,7 @@ def advance_log_start(log: LogState, offset: Offset) -> None:
     if offset > log.log_start_offset:
         log.log_start_offset = offset
         log.epochs.truncate_start(offset)
+        log.owner.log_start_moved(log)
 
 
 def remove_oldest(log: LogState, count: int) -> None:

@@ -7,7 +7,7 @@ state. The log directory that owns a log is a `LogOwner` here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
@@ -49,6 +49,12 @@ class LogOwner(Protocol):
     async def lower_checkpoints(self, partition: TopicPartition, recovery_point: Offset, log_start: Offset) -> None:
         """Before a truncation: durably lower the log's checkpointed offsets to at most these."""
 
+    def log_start_moved(self, log: LogState) -> None:
+        """It has risen: write it to the checkpoint soon. `start_saved` of the log is called then."""
+
+    def saved_log_start(self, log: LogState) -> Offset:
+        """As in the checkpoint."""
+
     async def save_log_starts(self, starts: Mapping[TopicPartition, Offset]) -> None:
         """Before the segments below them are removed: durably write these log starts to the checkpoint."""
 
@@ -76,6 +82,7 @@ class LogState:
         "partition",
         "segments",
         "serves_doubtful",
+        "start_saved",
     )
 
     def __init__(
@@ -112,6 +119,7 @@ class LogState:
         self.damaged_segments: dict[Segment, ExaminationResult] = {}  # found since the start
         self.serves_doubtful = False  # no replica can show whose leader epoch is wrong: the records are intact
         self.durability = Durability(partial(owner.mark, self), log_end_offset)
+        self.start_saved: Callable[[], None] | None = None  # called when a new log start is in the checkpoint
         self._users = 0  # of `in_use`
         self._unused = asyncio.Event()
         self._unused.set()

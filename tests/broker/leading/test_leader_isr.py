@@ -106,6 +106,23 @@ def test_a_replica_that_a_reassignment_brings_may_join(rig: Rig) -> None:
     assert [proposal.isr for proposal in rig.isr.proposals] == [(ME, OTHER)]
 
 
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_replica_joins_once_its_log_start_is_in_its_checkpoint(rig: Rig, reports: bool) -> None:
+    """A replica of a release that does not report that joins as before."""
+    rig.create()
+    rig.rest()
+    rig.produce(b"a", b"b")
+    rig.change(replicas=(ME, OTHER), adding=(OTHER,))
+    leader = rig.leader()
+    rig.do(lambda: leader.log.advance_log_start(Offset(1)))
+    rig.do(lambda: leader.on_saved_log_start(OTHER, Offset(0) if reports else None))
+    rig.do(lambda: leader.on_position(OTHER, Offset(2)))
+    assert bool(rig.isr.proposals) != reports
+    rig.do(lambda: leader.on_saved_log_start(OTHER, Offset(1)))
+    rig.do(lambda: leader.on_position(OTHER, Offset(2)))
+    assert [proposal.isr for proposal in rig.isr.proposals] == [(ME, OTHER)]
+
+
 def test_who_lags_is_proposed_out(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER, THIRD))
     rig.rest()

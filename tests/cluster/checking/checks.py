@@ -11,13 +11,13 @@ lost, and its offset given to another; it must still be no phantom.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
 
-from streamlog.model import BrokerId, Offset, TopicPartition
+from streamlog.model import Offset, TopicPartition
 from streamlog.sim.history import OperationHistory, Outcome, Row
 
 from .replicas import Replica, Stored
@@ -60,7 +60,6 @@ class Evidence(Struct, frozen=True, kw_only=True, dict=True):
     final_readers: frozenset[str] = frozenset()  # processes that polled everything from the beginning, at the end
     compacted: frozenset[str] = frozenset()  # topics
     deletions: Sequence[Deletion] | None = None  # None: records may have been deleted by others, too
-    deleted_at: Mapping[tuple[BrokerId, TopicPartition], Offset] = {}  # where that was acknowledged: below is deleted
 
     @cached_property
     def sent(self) -> dict[bytes, Row]:
@@ -273,17 +272,18 @@ def deletions_are_kept(evidence: Evidence) -> Iterator[str]:
     for partition, replicas in evidence.committed.items():
         if partition.topic in evidence.compacted:
             continue
-        asked = [one.most for one in evidence.deletions if one.at == partition]
+        made = [one for one in evidence.deletions if one.at == partition]
+        least = max((one.log_start for one in made if one.log_start is not None), default=Offset(0))
+        asked = [one.most for one in made]
         most = None if None in asked else max((offset for offset in asked if offset is not None), default=Offset(0))
-        starts = [evidence.deleted_at.get((replica.broker, partition), Offset(0)) for replica, _ in replicas]
-        for (replica, _), least in zip(replicas, starts, strict=True):
+        for replica, _ in replicas:
             if replica.log_start < least:
                 yield f"{partition} on node {replica.broker} starts at {replica.log_start}, {least} was acknowledged"
             if most is not None and replica.log_start > most:
                 yield f"{partition} on node {replica.broker} starts at {replica.log_start}, {most} was asked for"
         for row in evidence.polls:
-            if row.process in evidence.final_readers and row.partition == partition and (row.offset or 0) < min(starts):
-                yield f"{row.process} was given {_row(row)}, that it starts at {min(starts)} was acknowledged"
+            if row.process in evidence.final_readers and row.partition == partition and (row.offset or 0) < least:
+                yield f"{row.process} was given {_row(row)}, that it starts at {least} was acknowledged"
 
 
 def value_of(process: str, sequence: int, key: bytes | None = None, *, size_bytes: int = 0) -> bytes:

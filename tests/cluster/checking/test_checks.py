@@ -45,12 +45,6 @@ class Story(Struct):
             final_readers=frozenset({"reader"}),
             compacted=frozenset({"keyed"}),
             deletions=self.deletions,
-            deleted_at={
-                (node, deletion.at): deletion.log_start
-                for deletion in self.deletions or ()
-                if deletion.log_start is not None
-                for node in NODES
-            },
         )
 
     def found(self) -> set[str]:

@@ -256,7 +256,7 @@ def test_a_leader_that_brings_deleted_records_back_is_found() -> None:
         scene.rig.sync()
         scene.do(lambda: scene.rig.log.advance_log_start(Offset(log_start)))
         watch.high_watermark(scene.process, PARTITION, Offset(3))
-        watch.deleted(PARTITION, Offset(2), frozenset({scene.process.name}))
+        watch.acknowledged_deletion(PARTITION, Offset(2))
         scene.leader(epoch=1)
 
     assert "I23" in found(partial(play, 1))

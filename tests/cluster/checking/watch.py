@@ -6,7 +6,7 @@
          never fall
     I11  what a node has synced is there when it comes back; what is acknowledged is synced on as many disks as
          min.insync.replicas asks for
-    I23  a leader that takes over has what an acknowledged deletion has removed no more, if its node was active then
+    I23  a leader that takes over has what an acknowledged deletion has removed no more
 
 A *life* is one process of one host. A local promise is noted at the moment of death and looked up at the next opening
 of the same log: an end-to-end check would need the lie and the election that shows it.
@@ -15,7 +15,7 @@ of the same log: an end-to-end check would need the lie and the election that sh
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from msgspec import Struct, field
@@ -73,8 +73,7 @@ class Watch:
         self._damaged: set[tuple[str, TopicPartition]] = set()  # by host, ever
         self._high_watermarks: dict[TopicPartition, Offset] = {}  # the highest that any node has had
         self._committed: dict[TopicPartition, list[Committed]] = {}  # each rise of the highest one
-        self.deleted_at: dict[tuple[str, TopicPartition], Offset] = {}  # by host: below was deleted, as acknowledged
-        self.active: Callable[[], frozenset[str]] = frozenset  # hosts, by the newest metadata
+        self._deleted: dict[TopicPartition, Offset] = {}  # below was deleted, as acknowledged
 
     def wrong(self, invariant: str, what: str) -> None:
         if sum(violation.invariant == invariant for violation in self.violations) < SHOWN_MAX:
@@ -127,15 +126,14 @@ class Watch:
 
     # I23.
 
-    def deleted(self, partition: TopicPartition, log_start: Offset, hosts: frozenset[str]) -> None:
-        """It was acknowledged that the records below are deleted on these hosts (SEMANTICS 11.2)."""
-        for host in hosts:
-            self.deleted_at[host, partition] = max(log_start, self.deleted_at.get((host, partition), Offset(0)))
+    def acknowledged_deletion(self, partition: TopicPartition, log_start: Offset) -> None:
+        """It was acknowledged that the records below are deleted (SEMANTICS 11.2)."""
+        self._deleted[partition] = max(log_start, self._deleted.get(partition, Offset(0)))
 
     # I10.
 
     def leads(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch, log_start: Offset) -> None:
-        deleted = self.deleted_at.get((process.name, partition), Offset(0))
+        deleted = self._deleted.get(partition, Offset(0))
         if log_start < deleted:
             self.wrong("I23", f"{process} leads {partition} from {log_start}, {deleted} was acknowledged as its start")
         led = self._life(process).led
@@ -202,7 +200,6 @@ class Watch:
         that of a topic that was deleted and created again does at epoch 0.
         """
         life = self._life(process)
-        self.deleted_at.pop((process.name, partition), None)
         life.high_watermarks.pop(partition, None)
         life.led.pop(partition, None)
         for (led, epoch), leader in list(self._leaders.items()):

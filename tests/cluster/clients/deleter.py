@@ -54,11 +54,10 @@ class Deleter:
         """None: all that is committed."""
         deletion = Deletion(at, before)
         self.deletions.append(deletion)
-        active = self._watch.active()
         try:
             (result,) = await self._admin.delete_records({at: Bound.LATEST if before is None else before})
         except StreamlogError:
             return
         if result.error is None:
             deletion.completed, deletion.log_start = self._now(), result.log_start
-            self._watch.deleted(at, result.log_start, active & self._watch.active())
+            self._watch.acknowledged_deletion(at, result.log_start)

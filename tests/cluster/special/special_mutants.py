@@ -30,7 +30,9 @@ from streamlog.node.quorum_clock import QuorumClock
 from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.observers import ObserverHub
 from streamlog.raft.protocol import wire
+from streamlog.replication.leader import PartitionLeader
 from streamlog.services.admin.record_deletion import RecordDeletions
+from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
 from streamlog.storage.recovery.open_log import _Opening
 from streamlog.storage.segments.segment import Segment
@@ -38,6 +40,7 @@ from streamlog.storage.segments.verified import Verified
 from tests.raft.simulation import mutants as raft_mutants
 
 from ..mutants import Mutant, no_comparison
+from ..plan import Plan, make_plan
 from ..scripted import fault_plans
 
 
@@ -139,12 +142,12 @@ def retention_by_the_wall_clock_alone() -> AbstractContextManager[object]:
 
 
 def a_deletion_is_confirmed_by_its_leader_alone() -> AbstractContextManager[object]:
-    """It is acknowledged before the followers have the new log start."""
+    """It is acknowledged before the followers have the new log start, which they write late."""
 
-    async def mutant(self: RecordDeletions, at: object, start: object, timeout_s: float) -> None:
+    async def mutant(self: RecordDeletions, at: object, deletion: object, timeout_s: float) -> None:
         return
 
-    return _patched((RecordDeletions, "_confirmed", mutant))
+    return _patched((RecordDeletions, "_confirmed", mutant), (LogDirectory, "log_start_moved", lambda self, log: None))
 
 
 def a_deletion_is_not_in_the_checkpoint() -> AbstractContextManager[object]:
@@ -153,13 +156,25 @@ def a_deletion_is_not_in_the_checkpoint() -> AbstractContextManager[object]:
     async def mutant(log: Log, directories: object) -> None:
         return
 
-    return _patched((deleted_records, "_save", mutant))
+    return _patched((deleted_records, "_save", mutant), (LogDirectory, "log_start_moved", lambda self, log: None))
+
+
+def random_deleting_plan(seed: int) -> Plan:
+    return replace(make_plan(seed), deletes=True)
+
+
+def a_replica_joins_with_an_old_log_start() -> AbstractContextManager[object]:
+    """It has taken the leader's over in memory only when it joins the ISR."""
+    return _patched(
+        (PartitionLeader, "on_saved_log_start", lambda self, broker, log_start: None),
+        (LogDirectory, "log_start_moved", lambda self, log: None),
+    )
 
 
 def a_deletion_takes_one_record_more() -> AbstractContextManager[object]:
     delete_before = deleted_records.delete_before
 
-    async def mutant(leader: Any, before: Offset | None, directories: Any) -> Offset:
+    async def mutant(leader: Any, before: Offset | None, directories: Any) -> deleted_records.LocalDeletion:
         more = None if before is None else min(Offset(before + 1), leader.high_watermark)
         return await delete_before(leader, more, directories)
 
@@ -210,6 +225,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "a_deletion_is_not_in_the_checkpoint": Mutant(
         plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1
+    ),
+    "a_replica_joins_with_an_old_log_start": Mutant(
+        plant=a_replica_joins_with_an_old_log_start, plan=random_deleting_plan, seeds=20, first=184
     ),
     "a_deletion_takes_one_record_more": Mutant(
         plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=2
