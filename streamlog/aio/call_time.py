@@ -107,7 +107,13 @@ class _Steps(Coroutine[Any, Any, T]):
         return self._counted(self._work.send, value)
 
     def throw(self, *error: Any) -> Any:
-        return self._counted(self._work.throw, *error)
+        begun = self._time.begin()
+        try:
+            return self._work.throw(*error)
+        finally:
+            del error  # its traceback has this frame: a cycle, which keeps the call alive until the collector runs
+            if begun:
+                self._time.end()
 
     def close(self) -> None:
         self._work.close()
