@@ -45,7 +45,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "controller.quorum.heartbeat.interval.ms": "50",
     "controlled.shutdown.enable": "false",
 }
-START_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 90.0
 WAIT_TIMEOUT_S: Final = 30.0  # for metadata to reach all nodes
 _STOP_TIMEOUT_S: Final = 30.0
 
