@@ -21,6 +21,7 @@ from streamlog.errors import (
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
+from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import MetadataVersion
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.node import Node
@@ -68,7 +69,7 @@ def load(plan: Plan, name: str) -> Loaded:
     return load_node(PropertiesFile("server.properties", lines))
 
 
-def make_node(loaded: Loaded, metadata_version_max: MetadataVersion, ports: Ports) -> Node:
+def make_node(loaded: Loaded, ports: Ports, metadata_version_max: MetadataVersion = METADATA_VERSION_MAX) -> Node:
     return Node(loaded, ports, metadata_version_max)
 
 

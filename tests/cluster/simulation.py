@@ -106,7 +106,8 @@ class Simulation:
         self.note(f"{name} starts")
         if name not in self._loaded:
             self._loaded[name] = load(self.plan, name)
-        self.world.host(name).start(partial(make_node, self._loaded[name], self._release(name)))
+        made = partial(make_node, self._loaded[name], metadata_version_max=self._release(name))
+        self.world.host(name).start(made)
 
     def _release(self, name: str) -> MetadataVersion:
         """The highest metadata.version that the node supports when it starts now."""

@@ -19,7 +19,7 @@ from tests.console.access.running import COMMAND, PASSWORD, RunningConsole, user
 pytestmark = [pytest.mark.process]
 PAGES = (
     *("/", "/brokers", "/brokers/1", "/topics", "/topics/x", "/records", "/groups", "/groups/x", "/transactions"),
-    *("/quorum", "/operations", "/alarms", "/audit"),
+    *("/quorum", "/operations", "/quotas", "/alarms", "/audit"),
 )
 ROLES = ("viewer", "operator", "admin")
 
