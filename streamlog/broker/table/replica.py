@@ -99,7 +99,8 @@ class Replica:
         self.closing = False  # the log is being removed
         self._fresh = False  # assigned while the node runs: its log is on no missing disk
         self._stray = False  # the log was there at the start and has not been assigned since
-        # The log found at the start names another topic, of the same name or by damage: it may have been this one's.
+        # The log found at the start names another topic, of the same name or by damage: it may have been this one's,
+        # unless this one was assigned while the node runs.
         self._displaced = False
         self._ending: FollowerReplica | None = None  # ended, with a truncation that may be in progress
         self._last_high_watermark = Offset(0)  # of the last role, or of the checkpoint
@@ -301,7 +302,7 @@ class Replica:
                 await self._context.directories.remove_log(self.partition, stray=self._stray)
                 self.log = self.topic_id = self.unfit = None
                 self._last_high_watermark = Offset(0)
-                self._displaced = self._stray and self.assigned is not None
+                self._displaced = self._stray and self.assigned is not None and not self._fresh
                 self._stray = False
         finally:
             self.closing = False

@@ -94,6 +94,19 @@ def test_a_log_that_was_set_aside_at_the_start_is_not_replaced_by_an_empty_leade
         rig.leader()
 
 
+def test_a_topic_recreated_just_after_the_start_has_a_leader(rig: Rig) -> None:
+    """What was found at the start cannot be its log (tests/broker/test_lives.py)."""
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    rig.stop()
+    rig.delete()
+    rig.start()
+    rig.create(number=2, replicas=(ME, OTHER))
+    rig.rest()
+    assert rig.leader().topic_id == topic_id(2)
+    assert rig.names() == ["t-0", "t-0-stray"]
+
+
 def test_unassigned_logs_at_the_start_are_kept_as_strays(rig: Rig) -> None:
     rig.create()
     rig.rest()
