@@ -81,7 +81,9 @@ class Page:
 
 
 def view(address: str) -> Callable[[Callable[..., Awaitable[None]]], object]:
-    """Registers a page. It may call the cluster before it is sent: calls that fail take longer than NiceGUI waits."""
+    """Registers a page. What it has before its first call of the cluster is sent at once, since the timer of the frame
+    waits for the browser; that gets the rest when the call has ended, which takes longer than NiceGUI waits by default.
+    """
     return ui.page(address, response_timeout=RESPONSE_S)
 
 
