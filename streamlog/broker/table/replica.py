@@ -99,9 +99,7 @@ class Replica:
         self.closing = False  # the log is being removed
         self._fresh = False  # assigned while the node runs: its log is on no missing disk
         self._stray = False  # the log was there at the start and has not been assigned since
-        # The log found at the start names another topic, of the same name or by damage: it may have been this one's,
-        # unless this one was assigned while the node runs.
-        self._displaced = False
+        self._set_aside = False  # the log found at the start: it names another topic, of the same name or by damage
         self._ending: FollowerReplica | None = None  # ended, with a truncation that may be in progress
         self._last_high_watermark = Offset(0)  # of the last role, or of the checkpoint
         self._working = False
@@ -117,6 +115,11 @@ class Replica:
         if self.leader is not None:
             return self.leader.high_watermark
         return self._last_high_watermark if self.follower is None else self.follower.high_watermark
+
+    @property
+    def _displaced(self) -> bool:
+        """The log that was set aside may have been this topic's. Not if that was assigned while the node runs."""
+        return self._set_aside and not self._fresh
 
     @property
     def is_removed(self) -> bool:
@@ -145,7 +148,7 @@ class Replica:
             self._stray = False
         self._leave()
         if joined:
-            self._displaced = False
+            self._set_aside = False
             self._note_complete()
         if self.is_unreported:
             self._context.went_offline()
@@ -302,7 +305,7 @@ class Replica:
                 await self._context.directories.remove_log(self.partition, stray=self._stray)
                 self.log = self.topic_id = self.unfit = None
                 self._last_high_watermark = Offset(0)
-                self._displaced = self._stray and self.assigned is not None and not self._fresh
+                self._set_aside = self._stray and self.assigned is not None
                 self._stray = False
         finally:
             self.closing = False

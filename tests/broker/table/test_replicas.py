@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from streamlog.broker.table.partition_metadata import format_topic_id
+from streamlog.broker.table.replica_creations import FILES_FREE
 from streamlog.errors import (
     FencedLeaderEpochError,
     LeaderNotAvailableError,
@@ -105,6 +106,24 @@ def test_a_topic_recreated_just_after_the_start_has_a_leader(rig: Rig) -> None:
     rig.rest()
     assert rig.leader().topic_id == topic_id(2)
     assert rig.names() == ["t-0", "t-0-stray"]
+
+
+def test_a_topic_recreated_while_the_replica_waits_for_its_log_has_a_leader(rig: Rig) -> None:
+    """The topic that the start displaced was deleted before it had a log again."""
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    rig.stop()
+    rig.delete()
+    rig.create(number=2, replicas=(ME, OTHER))
+    rig.machine.disk.faults.free_descriptors = 0
+    rig.start()
+    rig.rest()
+    assert rig.names() == ["t-0-stray"]
+    rig.delete(2)
+    rig.create(number=3, replicas=(ME, OTHER))
+    rig.machine.disk.faults.free_descriptors = FILES_FREE
+    rig.rest(2)
+    assert rig.leader().topic_id == topic_id(3)
 
 
 def test_unassigned_logs_at_the_start_are_kept_as_strays(rig: Rig) -> None:
