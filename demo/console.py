@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make demo-console", description=__doc__)
     parser.add_argument("--port", type=int, default=8048, help="of the console")
     chosen = parser.parse_args(argv)
+    for end in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C; or the nodes would be left when the terminal is closed
+        signal.signal(end, lambda *_: signal.raise_signal(signal.SIGINT))
     with tempfile.TemporaryDirectory(prefix="streamlog-demo-") as directory:
         return play(Path(directory), chosen.port)
 

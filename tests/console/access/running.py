@@ -24,7 +24,7 @@ def user(data: Path, *arguments: str, stdin: str = f"{PASSWORD}\n") -> subproces
     return subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, timeout=60)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         return int(unused.getsockname()[1])
 
@@ -40,8 +40,8 @@ class RunningConsole:
     """`servers`: of the cluster; empty: an address where nothing listens."""
 
     def __init__(self, data: Path, *options: str, servers: str = "") -> None:
-        servers = servers or f"127.0.0.1:{_free_port()}"
-        self._port = _free_port()
+        servers = servers or f"127.0.0.1:{free_port()}"
+        self._port = free_port()
         self._command = [
             COMMAND,
             "console",
