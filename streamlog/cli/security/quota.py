@@ -8,11 +8,12 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from streamlog.access.quotas import ADDRESS_KEYS, DEFAULT, KEYS, QuotaEntity, QuotaFilter, QuotaMatch, address_of
+from streamlog.access.quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaMatch, address_of, check_limit
 from streamlog.cli.common.nouns import Command, Noun
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.errors import InvalidRequestError
 
 _COLUMNS: Final = ("user", "client_id", "ip", "key", "value")
 _HEADINGS: Final = {"client_id": "client id", "ip": "address"}
@@ -115,7 +116,7 @@ def set_quota(target: Target, limits: tuple[str, ...], **options: str | bool | N
       streamlogctl quota set --ip-default connection_creation_rate=20
     """
     entity = _given(options).entity()
-    wanted = dict(_limit(one, ADDRESS_KEYS if entity.ip is not None else KEYS) for one in limits)
+    wanted = dict(_limit(one, entity) for one in limits)
     with_admin(target, lambda admin: admin.alter_client_quotas({entity: wanted}))
     for key, value in wanted.items():
         say(f"Set: {entity}: {key}={value:g}" if value % 1 else f"Set: {entity}: {key}={int(value)}")
@@ -181,17 +182,19 @@ def _given(options: Mapping[str, str | bool | None]) -> _Given:
     )
 
 
-def _limit(text: str, keys: Mapping[str, str]) -> tuple[str, float]:
+def _limit(text: str, entity: QuotaEntity) -> tuple[str, float]:
     """UsageError."""
-    key, equals, value = text.partition("=")
-    if key not in keys:
-        raise click.UsageError(f"{key!r} is not a quota of these: give one of {', '.join(keys)}.")
+    key, _, value = text.partition("=")
     try:
-        number = float(value)
+        number: float | None = float(value)
     except ValueError:
-        number = 0.0
-    if not equals or number <= 0:
-        raise click.UsageError(f"{text!r}: give {key}=NUMBER, above 0.")
+        number = None
+    try:
+        check_limit(entity, key, number)
+    except InvalidRequestError as error:
+        raise click.UsageError(f"{error.message}.") from None
+    if number is None:
+        raise click.UsageError(f"{text!r}: give {key}=NUMBER.")
     return key, number
 
 

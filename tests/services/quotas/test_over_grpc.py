@@ -151,7 +151,12 @@ def test_the_command(cluster: InProcessCluster, admin: Admin) -> None:
         (["delete"], "Give whose limit it is"),
         (["set", "--ip", "node1", "connection_creation_rate=5"], "give an IP address"),
         (["set", "--ip", "10.0.0.7", "--user", "a", "connection_creation_rate=5"], "cannot be given together"),
-        (["set", "--ip", "10.0.0.7", "producer_byte_rate=5"], "give one of connection_creation_rate"),
+        (
+            ["set", "--ip", "10.0.0.7", "producer_byte_rate=5"],
+            "producer_byte_rate is not a quota of address 10.0.0.7: give one of connection_creation_rate",
+        ),
+        (["set", "--user", "a", "request_percentage=0.0001"], "must be a number from 0.001 to"),
+        (["set", "--user", "a", "consumer_byte_rate=2.5"], "must be a whole number of bytes"),
     ],
 )
 def test_the_command_says_what_is_missing(arguments: list[str], said: str) -> None:
