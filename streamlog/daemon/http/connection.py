@@ -1,6 +1,6 @@
-"""A connection to the HTTP listener: how long it may take to send its first request, and its TLS handshake.
+"""A connection to the HTTP listener: how long it may take to send a request, and its TLS handshake.
 
-    accepted --http address--> waits for a request --IDLE_S without one--> closed
+    accepted --http address--> waits for a request --IDLE_S without one, first or next--> closed
         |
         +--https address--> handshake --> as above
                                  |
@@ -26,7 +26,7 @@ from streamlog.daemon.http.absent import absent
 from streamlog.daemon.http.request_state import ABORT
 
 with absent("watchfiles"):  # uvicorn imports it where it is installed, to reload programs that change: 0.8 MB
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 IDLE_S: Final = 15
 HANDSHAKE_S: Final = 10.0
@@ -76,17 +76,38 @@ class Handshakes:
 
 
 class Connection(H11Protocol):
-    """Also closed if no complete request has arrived IDLE_S after it was opened."""
+    """Also closed if the head of a request is not complete IDLE_S after it was opened, or after the last response:
+    uvicorn's own timeout ends with the first byte of a next request.
+    """
+
+    _idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
         super().connection_made(transport)
         self.app_state = {ABORT: transport.abort}
-        self.loop.call_later(IDLE_S, self._close_if_idle, transport)
+        self._wait_for_request()
 
-    def _close_if_idle(self, transport: asyncio.Transport) -> None:
-        has_request: object = self.cycle  # made with the first request
-        if has_request is None and not transport.is_closing():
-            transport.close()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_idle()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._wait_for_request()
+        super().on_response_complete()  # may begin with the next request
+
+    def _wait_for_request(self) -> None:
+        self._end_idle()
+        self._idle = self.loop.call_later(IDLE_S, self._close_if_idle, self.cycle)
+
+    def _end_idle(self) -> None:
+        """A timer keeps the connection, and over TLS its buffers, which are large."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def _close_if_idle(self, last: RequestResponseCycle | None) -> None:
+        if self.cycle is last and not self.transport.is_closing():
+            self.transport.close()
 
 
 def secure_protocol(handshakes: Handshakes) -> type[Connection]:

@@ -136,6 +136,34 @@ def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatc
     asyncio.run(main())
 
 
+def test_a_next_request_has_as_long_as_the_first_however_slowly_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "IDLE_S", 0.5)
+
+    def test(port: int) -> bytes:
+        used = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        used.request("GET", "/version")
+        assert used.getresponse().read()
+        assert used.sock is not None, "the node keeps it open"
+        try:
+            used.sock.sendall(b"GET /version HTTP/1.1\r\nx-")
+            return used.sock.recv(1)
+        except ConnectionError:
+            return b""
+        finally:
+            used.close()
+
+    async def main() -> None:
+        one = open_socket(Address("127.0.0.1", 0))
+        listener = HttpListener(FakeNode(), nothing, [one])  # type: ignore[arg-type]
+        listener.start()
+        try:
+            assert await asyncio.to_thread(test, one.getsockname()[1]) == b""
+        finally:
+            await listener.stop()
+
+    asyncio.run(main())
+
+
 def test_the_listener_loads_no_reloader_of_programs() -> None:
     """It is a part of uvicorn's extras, which the console has, and 0.8 MB of each node."""
     pytest.importorskip("watchfiles", reason="watchfiles is not installed")
