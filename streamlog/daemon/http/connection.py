@@ -7,6 +7,8 @@
                                  +--refused, or not complete after HANDSHAKE_S--> closed, and reported with the reason
                                  +--HANDSHAKES_MAX of others are in progress--> closed
 
+Of an address kind (HTTP, HTTPS) UNSERVED_MAX more may be open than are served, to get 503; one more is closed at once.
+
 A handshake uses the certificate and authorities of the moment that it begins, so renewed files are used without a
 restart and open connections continue. asyncio's own way to serve TLS has one context for the whole time, and does not
 bound handshakes. A certificate of the caller opens the connection and is nothing else: who calls the API is known by
@@ -29,6 +31,8 @@ with absent("watchfiles"):  # uvicorn imports it where it is installed, to reloa
     from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 IDLE_S: Final = 15
+UNSERVED_MAX: Final = 64
+"""Without a bound those that send nothing, IDLE_S each, would take the node's descriptors and its memory."""
 HANDSHAKE_S: Final = 10.0
 HANDSHAKES_MAX: Final = 64
 CLOSE_S: Final = 5.0
@@ -84,8 +88,15 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
         super().connection_made(transport)
+        if len(self.connections) > self.open_max:
+            transport.abort()
+            return
         self.app_state = {ABORT: transport.abort}
         self._wait_for_request()
+
+    @property
+    def open_max(self) -> int:
+        return (self.limit_concurrency or 0) + UNSERVED_MAX
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_idle()
@@ -124,6 +135,10 @@ def secure_protocol(handshakes: Handshakes) -> type[Connection]:
                 handshakes.refused(_peer(transport), f"{HANDSHAKES_MAX} TLS handshakes are in progress")
                 transport.abort()
                 return
+            if len(self.connections) >= self.open_max:
+                handshakes.refused(_peer(transport), f"{len(self.connections)} connections are open")
+                transport.abort()
+                return
             transport.pause_reading()  # what comes is for the handshake
             task = self.loop.create_task(self._start_tls(transport))
             handshakes.tasks.add(task)
@@ -147,7 +162,7 @@ def secure_protocol(handshakes: Handshakes) -> type[Connection]:
                 return
             super().connection_made(secured)
             self._is_open = True
-            if self._early:
+            if self._early and not secured.is_closing():
                 super().data_received(bytes(self._early))
                 self._early.clear()
 

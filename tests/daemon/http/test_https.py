@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.daemon.http import connection
+from streamlog.daemon.http import listener as listening
 from streamlog.daemon.http.connection import Handshakes
 from streamlog.daemon.tls import check_tls
 from streamlog.errors import InvalidConfigError
@@ -183,6 +184,19 @@ def test_handshakes_are_bounded_in_number_and_time(rig: ServedHttps, monkeypatch
                 pass
 
     assert "refused: the TLS handshake was not complete after 0.05 s" in rig.run(slow)
+
+
+def test_connections_after_their_handshake_are_bounded_too(rig: ServedHttps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "UNSERVED_MAX", 1)
+    monkeypatch.setattr(listening, "CONNECTIONS_MAX", 2)
+
+    def test() -> None:
+        silent = [rig.connect(rig.client()) for _ in range(3)]
+        assert any(rig.refuses(rig.client()) for _ in range(100)), "as soon as the node has seen the three"
+        for one in silent:
+            one.close()
+
+    assert " connections are open" in rig.run(test)
 
 
 def test_refusals_are_one_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,34 @@ def test_a_next_request_has_as_long_as_the_first_however_slowly_it_comes(monkeyp
     asyncio.run(main())
 
 
+def test_connections_are_bounded_those_without_a_request_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "IDLE_S", 600.0)
+    monkeypatch.setattr(connection, "UNSERVED_MAX", 1)
+    monkeypatch.setattr(listening, "CONNECTIONS_MAX", 2)
+
+    def test(port: int) -> None:
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(4)]
+        try:
+            assert silent[-1].recv(1) == b""
+        except ConnectionError:
+            pass
+        silent[0].sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert silent[0].recv(12) == b"HTTP/1.1 503"
+        for one in silent:
+            one.close()
+
+    async def main() -> None:
+        one = open_socket(Address("127.0.0.1", 0))
+        listener = HttpListener(FakeNode(), nothing, [one])  # type: ignore[arg-type]
+        listener.start()
+        try:
+            await asyncio.to_thread(test, one.getsockname()[1])
+        finally:
+            await listener.stop()
+
+    asyncio.run(main())
+
+
 def test_the_listener_loads_no_reloader_of_programs() -> None:
     """It is a part of uvicorn's extras, which the console has, and 0.8 MB of each node."""
     pytest.importorskip("watchfiles", reason="watchfiles is not installed")
