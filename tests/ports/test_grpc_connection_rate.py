@@ -12,6 +12,7 @@ import pytest
 from streamlog.ports import CallInfo
 from streamlog.ports.grpc_adapter import connection_rate, syn_filter
 from streamlog.ports.grpc_adapter.connection_rate import ALL, LOOK_S, ConnectionRateWatch
+from streamlog.ports.grpc_adapter.descriptors import sockets_of
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 
 ONE, OTHER = "127.0.0.2", "127.0.0.3"
@@ -208,6 +209,43 @@ def test_where_the_kernel_has_no_filters_it_is_said_once(rig: Rig, monkeypatch: 
     assert "are not enforced: the kernel refuses a socket filter" in said
 
 
+def test_a_connection_that_ends_while_the_filter_is_set_is_passed_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC's threads close connections at any time."""
+    server = rig.listen()
+
+    def with_closed(port: int) -> Iterator[socket.socket]:
+        closed = socket.socket()
+        closed.close()
+        yield closed
+        yield from sockets_of(port)
+
+    monkeypatch.setattr(syn_filter, "sockets_of", with_closed)
+    rig.limits.by_address = {ONE: 1.0}
+    rig.look()
+    server.open(ONE, 5)
+    assert rig.look().keys() == {ONE}
+    assert not server.is_answered(server.begin(ONE))
+    (said,) = rig.said
+    assert "further ones wait" in said
+
+
+def test_once_the_kernel_takes_the_filter_again_reports_continue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **how: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    server = rig.listen()
+    rig.limits.by_address = {ONE: 1.0}
+    rig.look()
+    server.open(ONE, 5)
+    with monkeypatch.context() as changed:
+        changed.setattr(syn_filter, "refuse", refuse)
+        rig.look()
+    rig.look()
+    assert ["are not enforced" in rig.said[0], "further ones wait" in rig.said[1]] == [True, True]
+
+
 def fail(error: Exception) -> None:
     raise error
 
@@ -263,5 +301,24 @@ async def test_the_limits_of_a_network_hold_for_its_listeners_but_for_those_of_n
             now += 1.0
             network.connection_rates.look()
             assert network.connection_rates.counted == counted
+    finally:
+        await network.close()
+
+
+async def test_a_call_at_the_moment_at_which_the_last_limit_is_removed_is_served() -> None:
+    """The two are on different threads."""
+    network = GrpcNetwork(on_crash=fail)
+
+    class TakenMeanwhile(dict[str, None]):
+        def __len__(self) -> int:
+            server.count_no_callers()
+            return 0
+
+    try:
+        server = await network.listen("127.0.0.1:0", unary={"/p.S/M": echo}, streaming={})
+        server.take_callers()
+        server._callers = TakenMeanwhile()
+        channel = network.connect(server.address)
+        assert await channel.unary("/p.S/M", b"x", timeout_s=IN_TIME_S) == b"x"
     finally:
         await network.close()

@@ -168,6 +168,7 @@ class ConnectionRateWatch:
                     )
                 return
             self._filtered[server.port] = wanted
+            self._failed = False
 
     def _report_held(self, opened: Counter[str], now: float) -> None:
         if not self.held or self._failed or now - self._reported_at < REPORT_S:

@@ -99,8 +99,9 @@ class GrpcServer:
         self._handlers.on_peer = None if self.handshakes is None else self.handshakes.has_called
 
     def _has_called(self, peer: str) -> None:
-        if self._callers is not None and len(self._callers) < CALLERS_MAX:
-            self._callers[peer] = None
+        callers = self._callers  # looked at once: the thread that counts may take it meanwhile
+        if callers is not None and len(callers) < CALLERS_MAX:
+            callers[peer] = None
         if self.handshakes is not None:
             self.handshakes.has_called(peer)
 

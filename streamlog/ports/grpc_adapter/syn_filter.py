@@ -36,13 +36,20 @@ def refuse(port: int, addresses: Iterable[str], *, everyone: bool = False) -> No
     program = _program(addresses, everyone=everyone)
     code = ctypes.create_string_buffer(b"".join(program))
     for one in sockets_of(port):
-        if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        if not _listens(one):
             continue
         if program:
             described = struct.pack("@HP", len(program), ctypes.addressof(code))
             one.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
         else:
             _detach(one)
+
+
+def _listens(one: socket.socket) -> bool:
+    try:
+        return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:  # a connection, which gRPC's threads have closed meanwhile
+        return False
 
 
 def _detach(one: socket.socket) -> None:
