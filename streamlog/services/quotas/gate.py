@@ -245,7 +245,8 @@ class QuotaGate:
         wait_max_s: float | None = None,
     ) -> float:
         """Wait until it is the turn of a request of `size` bytes that uses `amount`. Returns for how long, in seconds.
-        RpcError where it is refused. `wait_max_s`: it is not refused, and waits no longer than this.
+        RpcError where it is refused. `wait_max_s`: it is not refused, and waits no longer than this; not at all where
+        no more bytes may wait.
         """
         bucket = self.limits.bucket(key, caller) if amount else None
         if bucket is None:
@@ -255,6 +256,8 @@ class QuotaGate:
         size += CALL_BYTES
         if wait_max_s is None:
             self.check(key, bucket, turn, info, size)
+        elif self._held_bytes + size > HELD_BYTES_MAX:
+            wait_max_s = 0.0
         bucket.charge(amount, self.now())
         admitted = False
         self._held_bytes += size

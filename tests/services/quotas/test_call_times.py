@@ -28,7 +28,8 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node.metrics.quotas import quota_families
 from streamlog.ports import CLIENT_ID_HEADER, CallInfo, RpcError
-from streamlog.services.quotas.gate import QuotaGate
+from streamlog.services.quotas import gate as gate_module
+from streamlog.services.quotas.gate import CALL_BYTES, QuotaGate
 from streamlog.services.quotas.limits import QuotaLimits
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
@@ -273,6 +274,20 @@ def test_heartbeats_wait_for_a_window_at_most_and_are_never_refused() -> None:
         assert setup.clock.monotonic() - began == pytest.approx(1, abs=0.1)
         await setup.stream(MEMBERSHIP, 5, 0.0001, sends=False)
         assert setup.clock.monotonic() - began == pytest.approx(1 + 6, abs=0.1)
+
+    story(work)
+
+
+def test_heartbeats_do_not_wait_where_no_more_bytes_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "HELD_BYTES_MAX", 2 * CALL_BYTES)
+
+    async def work(setup: Setup) -> None:
+        setup.limit(1)
+        await setup.call(1.0)
+        waiting = [asyncio.ensure_future(setup.call(0.0001, HEARTBEAT)) for _ in range(10)]
+        await asyncio.sleep(0.01)
+        assert sum(not one.done() for one in waiting) == 2
+        await asyncio.gather(*waiting)
 
     story(work)
 
