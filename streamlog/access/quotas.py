@@ -179,10 +179,14 @@ def _check_address(entity: QuotaEntity) -> None:
 
 
 def address_of(text: str) -> str | None:
-    """The usual form of an IP address, of an IPv4 address in the form of IPv6, too. None: it is none."""
+    """The usual form of an IP address, of an IPv4 address in the form of IPv6, too. None: it is none, or has a zone
+    (fe80::7%eth0): callers are known without theirs.
+    """
     try:
         found = ip_address(text)
     except ValueError:
+        return None
+    if "%" in text:
         return None
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return str(mapped or found)

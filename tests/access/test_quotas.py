@@ -95,6 +95,7 @@ def test_entities_have_one_order_and_names_for_people() -> None:
         QuotaEntity(ip="10.0.0.0/8"),
         QuotaEntity(ip="2001:DB8::7"),
         QuotaEntity(ip="::ffff:10.0.0.7"),
+        QuotaEntity(ip="fe80::7%eth0"),
     ],
 )
 def test_entities_that_could_never_apply_are_refused(entity: QuotaEntity) -> None:
@@ -110,6 +111,7 @@ def test_entities_that_could_never_apply_are_refused(entity: QuotaEntity) -> Non
         ("::ffff:10.0.0.7", "10.0.0.7"),
         ("node1", None),
         ("10.0.0.7:9092", None),
+        ("fe80::7%eth0", None),
         ("", None),
     ],
 )
