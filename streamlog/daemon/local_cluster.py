@@ -41,6 +41,8 @@ from streamlog.tls.settings_files import ADMINISTRATOR, node_settings, write_cli
 
 NODES_MAX: Final = 20
 PORT: Final = 9092
+PORT_0: Final = re.compile(r":0(?=\s*(?:,|\Z))")
+"""In a list of addresses."""
 VOTERS_MAX: Final = 3  # one of them may fail; more would only slow every change of the metadata
 _FOLDER: Final = re.compile(r"node-([0-9]+)")
 _TAIL_BYTES: Final = 4096
@@ -197,7 +199,8 @@ class LocalCluster:
         for number in ports:
             _check_free(HOST, number)
         addresses = {node_id: f"{HOST}:{number}" for node_id, number in enumerate(ports, start=1)}
-        http_ports = iter(free_ports(count))
+        wanted = overrides.get(settings.HTTP_LISTENERS.name, f"{HOST}:0")
+        http = iter([_with_ports(wanted) for _ in addresses])
         authority = None
         if secure:
             authority = Authority.create(self._certificates)
@@ -206,12 +209,14 @@ class LocalCluster:
         for node_id, address in addresses.items():
             node = LocalNode(node_id, self.directory / f"node-{node_id}")
             node.folder.mkdir(parents=True, mode=_FOLDER_MODE)
-            values = _values(node, address, addresses, f"{HOST}:{next(http_ports)}")
+            values = _values(node, address, addresses)
             if authority is not None:
                 authority.add_node(node_id, [HOST, "localhost"])
                 values |= node_settings(self._certificates, node_id, address)
                 values[AUDIT_LOG_FILE.name] = str((node.folder / "audit.log").absolute())
-            write_private(node.properties, _properties({**values, **overrides}))
+            values |= overrides
+            values[settings.HTTP_LISTENERS.name] = next(http)
+            write_private(node.properties, _properties(values))
 
     def start(self, node: LocalNode) -> bool:
         """False if it runs already. Does not wait until it serves. InvalidRequestError if another process listens on
@@ -280,14 +285,18 @@ def _check_free(host: str, port: int) -> None:
         )
 
 
-def _values(node: LocalNode, address: str, addresses: Mapping[int, str], http: str) -> dict[str, str]:
+def _with_ports(http_listeners: str) -> str:
+    """With free ports where the system would choose them at each start: commands show the addresses from the file."""
+    return PORT_0.sub(lambda _: f":{free_ports(1)[0]}", http_listeners)
+
+
+def _values(node: LocalNode, address: str, addresses: Mapping[int, str]) -> dict[str, str]:
     voters = [f"{node_id}@{where}" for node_id, where in addresses.items()]
     if len(voters) > VOTERS_MAX:
         voters = voters[:VOTERS_MAX]
     return {
         "node.id": str(node.node_id),
         "listeners": f"PLAINTEXT://{address}",
-        "http.listeners": http,
         "controller.quorum.voters": ",".join(voters),
         "log.dirs": str(node.folder / "data"),
     }

@@ -6,13 +6,15 @@ an error here. Afterwards the file is the user's: an override that it has alread
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from streamlog.config.properties import parse_properties
-from streamlog.config.settings.node_settings import NODE
+from streamlog.config.settings.node_settings import HTTP_LISTENERS, NODE
 from streamlog.config.unknown import explain
+from streamlog.daemon.local_cluster import PORT_0
 from streamlog.daemon.text_file import read_properties
 from streamlog.errors import InvalidConfigError
 
@@ -34,10 +36,17 @@ def check_kept(file: Path, overrides: Mapping[str, str]) -> None:
         f"{_OPTION} {name}={value} is not applied: {file} has {_held(kept, name)}; change it there, then "
         "'streamlogctl local restart'"
         for name, value in overrides.items()
-        if kept.get(name) != value
+        if not _is_kept(name, value, kept.get(name))
     ]
     if problems:
         raise InvalidConfigError("; ".join(problems), field=_OPTION)
+
+
+def _is_kept(name: str, value: str, kept: str | None) -> bool:
+    """At the first start ports 0 of http.listeners were replaced (`LocalCluster.create`)."""
+    if kept is None or name != HTTP_LISTENERS.name:
+        return kept == value
+    return re.fullmatch(":[0-9]+".join(map(re.escape, PORT_0.split(value))), kept) is not None
 
 
 def _held(kept: Mapping[str, str], name: str) -> str:
