@@ -3,132 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from streamlog.access.principals import PrincipalMapping
-from streamlog.access.quotas import (
-    CONSUMER_BYTE_RATE,
-    CONTROLLER_MUTATION_RATE,
-    DEFAULT,
-    PRODUCER_BYTE_RATE,
-    VALUE_MIN,
-    QuotaEntity,
-)
+from streamlog.access.quotas import CONSUMER_BYTE_RATE, DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity
 from streamlog.api.convert.quota_use import report, reported
-from streamlog.api.errors import from_rpc, to_message, to_rpc
+from streamlog.api.errors import from_rpc
 from streamlog.api.fetched import decode
-from streamlog.api.pb import admin_pb2, batches_pb2, records_pb2
-from streamlog.errors import InvalidPartitionsError, InvalidRequestError, OutcomeUnknownError, ThrottledError
-from streamlog.metadata.convert import encode_batch
-from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.records import (
-    ClientQuotaRecord,
-    MetadataRecord,
-    MetadataVersionRecord,
-    Partition,
-    PartitionRecord,
-    TopicRecord,
-)
-from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX
-from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, PartitionId, RaftIndex, TopicId
+from streamlog.api.pb import batches_pb2
+from streamlog.errors import ThrottledError
+from streamlog.model import BrokerId
 from streamlog.node.metrics.quotas import quota_families
 from streamlog.ports import CLIENT_ID_HEADER, NODE_HEADER, CallInfo, RpcError
 from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.quotas import gate as gate_module
 from streamlog.services.quotas import limits as limits_module
-from streamlog.services.quotas.gate import CALL_BYTES, HELD_BYTES_MAX, QuotaGate
-from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
-from streamlog.services.quotas.mutations import mutations_of
-from streamlog.sim import SimLoop, run
-from streamlog.sim.clock import SimClock
+from streamlog.services.quotas.gate import CALL_BYTES, HELD_BYTES_MAX
 from streamlog.tls.identity import node_uri
-
-PUBLISH, PRODUCE_STREAM = "/streamlog.v1.Records/Publish", "/streamlog.v1.Batches/ProduceStream"
-FETCH, FETCH_STREAM = "/streamlog.v1.Batches/Fetch", "/streamlog.v1.Batches/FetchStream"
-RATE = 10_000
-ALL = QuotaEntity(client_id=DEFAULT)
-
-
-class Setup:
-    def __init__(self, loop: SimLoop, *, for_nodes: bool = True) -> None:
-        self.for_nodes = for_nodes  # the listener
-        self.view = MetadataView()
-        self.index = 0
-        self.clock = SimClock(loop)
-        self.limits = QuotaLimits(self.view, self.clock, window_num=11, window_s=1)
-        self.gate = QuotaGate(self.limits, self.clock, PrincipalMapping(), self.view, lambda: 6)
-        self.handled: list[tuple[float, int]] = []  # when, how many bytes
-        self.apply(MetadataVersionRecord(level=METADATA_VERSION_MAX))
-
-    def apply(self, *records: MetadataRecord) -> None:
-        self.index += 1
-        self.view.machine.apply(RaftIndex(self.index), encode_batch(records))
-
-    def limit(self, value: float | None, key: str = PRODUCER_BYTE_RATE, entity: QuotaEntity = ALL) -> None:
-        self.apply(ClientQuotaRecord(entity=entity, key=key, value=value))
-
-    async def publish(self, size: int, info: CallInfo | None = None) -> int:
-        """Returns throttle_time_ms."""
-
-        async def handler(request: bytes, info: CallInfo) -> bytes:
-            self.handled.append((self.clock.monotonic(), len(request)))
-            return records_pb2.PublishResponse(producer_token=b"t").SerializeToString()
-
-        response = records_pb2.PublishResponse.FromString(
-            await self.gate.unary(PUBLISH, handler, for_nodes=self.for_nodes)(bytes(size), info or called())
-        )
-        assert response.producer_token == b"t"
-        return response.throttle_time_ms
-
-    async def stream(self, sizes: list[int], info: CallInfo | None = None) -> list[int]:
-        """A stream that is always ready to send. Returns throttle_time_ms of each response."""
-        sent: list[int] = []
-
-        async def handler(stream: Any, info: CallInfo) -> None:
-            while (message := await stream.recv()) is not None:
-                self.handled.append((self.clock.monotonic(), len(message)))
-                await stream.send(batches_pb2.ProduceStreamResponse().SerializeToString())
-
-        async def take(data: bytes) -> None:
-            sent.append(batches_pb2.ProduceStreamResponse.FromString(data).throttle_time_ms)
-
-        await self.gate.stream(PRODUCE_STREAM, handler, for_nodes=self.for_nodes)(
-            Messages(sizes, take), info or called()
-        )
-        return sent
-
-    def bytes_until(self, until: float) -> int:
-        return sum(size for at, size in self.handled if at <= until)
-
-
-class Messages:
-    def __init__(self, sizes: list[int], on_sent: Callable[[bytes], Awaitable[None]]) -> None:
-        self._left = list(sizes)
-        self._on_sent = on_sent
-
-    async def send(self, message: bytes) -> None:
-        await self._on_sent(message)
-
-    async def recv(self) -> bytes | None:
-        return bytes(self._left.pop(0)) if self._left else None
-
-    async def done_sending(self) -> None: ...
-
-
-def called(**changes: Any) -> CallInfo:
-    return replace(CallInfo(method="", peer="10.0.0.1:5000", metadata={CLIENT_ID_HEADER: "etl"}), **changes)
-
-
-def story(work: Callable[[Setup], Awaitable[None]], **how: Any) -> None:
-    async def main(loop: SimLoop) -> None:
-        await work(Setup(loop, **how))
-
-    run(main, seed=0)
+from tests.services.quotas.gated import FETCH, FETCH_STREAM, RATE, Messages, Setup, called, story
 
 
 def test_one_stream_gets_its_rate() -> None:
@@ -451,145 +344,3 @@ def test_those_behind_a_cancelled_request_move_forward_and_those_before_it_do_no
         assert ended == {"first": pytest.approx(4.0, abs=0.1), "last": pytest.approx(6.0, abs=0.1)}
 
     story(work)
-
-
-# -- partitions
-
-
-TOPIC = TopicId(bytes(16))
-
-
-class Mutations(Setup):
-    def __init__(self, loop: SimLoop, **how: Any) -> None:
-        super().__init__(loop, **how)
-        self.apply(
-            TopicRecord(topic_id=TOPIC, name="t"),
-            *(
-                PartitionRecord(
-                    topic_id=TOPIC, partition_id=PartitionId(number), partition=Partition(replicas=ONE, isr=ONE)
-                )
-                for number in range(4)
-            ),
-        )
-        self.limit(2.0, CONTROLLER_MUTATION_RATE)
-
-    async def call(
-        self, method: str, request: Any, info: CallInfo | None = None, results: list[Any] | RpcError | None = None
-    ) -> int:
-        """`results`: of the response, or how the request fails."""
-        response_type = getattr(admin_pb2, f"{method}Response")
-
-        async def handler(data: bytes, info: CallInfo) -> bytes:
-            if isinstance(results, RpcError):
-                raise results
-            return bytes(response_type(results=results).SerializeToString())
-
-        gated = self.gate.unary(f"/streamlog.v1.Admin/{method}", handler, for_nodes=True)
-        response = response_type.FromString(await gated(request.SerializeToString(), info or called()))
-        waited: int = response.throttle_time_ms
-        return waited
-
-
-ONE = (BrokerId(1),)
-CREATE = admin_pb2.CreateTopicsRequest
-NO_REPLICAS = admin_pb2.ReplicaAssignment()
-
-
-def new(name: str, partitions: int | None = None) -> admin_pb2.NewTopic:
-    return admin_pb2.NewTopic(name=name, partitions=partitions)
-
-
-@pytest.mark.parametrize(
-    ("method", "request_", "count"),
-    [
-        ("CreateTopics", CREATE(topics=[new("a", 5), new("b")]), 11),
-        ("CreateTopics", CREATE(topics=[new("a", 5)], validate_only=True), 0),
-        ("CreateTopics", CREATE(topics=[new("t", 5)]), 0),
-        ("CreateTopics", CREATE(topics=[admin_pb2.NewTopic(name="a", assignments=3 * [NO_REPLICAS])]), 3),
-        ("DeleteTopics", admin_pb2.DeleteTopicsRequest(topics=["t", "unknown"]), 4),
-        ("DeleteTopics", admin_pb2.DeleteTopicsRequest(topic_ids=[TOPIC, b"x"]), 4),
-        (
-            "CreatePartitions",
-            admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.TopicGrowth(topic="t", partition_count=10)]),
-            6,
-        ),
-        (
-            "CreatePartitions",
-            admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.TopicGrowth(topic="x", partition_count=10)]),
-            0,
-        ),
-    ],
-)  # fmt: skip
-def test_each_partition_counts(method: str, request_: Any, count: int) -> None:
-    async def main(loop: SimLoop) -> None:
-        setup = Mutations(loop)
-        path = f"/streamlog.v1.Admin/{method}"
-        assert sum(mutations_of(path, request_.SerializeToString(), setup.view.image, 6)) == count
-        assert mutations_of(path, b"\xff", setup.view.image, 6) == []
-        assert await setup.call(method, request_) == 0
-        bucket = setup.limits.bucket(CONTROLLER_MUTATION_RATE, QuotaCaller("ANONYMOUS", "etl"))
-        assert bucket is not None
-        assert bucket.end == count
-
-    run(main, seed=0)
-
-
-def test_all_windows_are_free_at_once_and_then_requests_wait_or_are_refused() -> None:
-    async def main(loop: SimLoop) -> None:
-        setup = Mutations(loop)
-        assert await setup.call("CreateTopics", CREATE(topics=[new("a", 30)])) == 0, "22 are free, 8 are owed"
-        assert await setup.call("CreateTopics", CREATE(topics=[new("b", 50)])) == pytest.approx(4_000, abs=20)
-        with pytest.raises(RpcError, match="controller_mutation_rate=2") as refused:
-            await setup.call("CreateTopics", CREATE(topics=[new("c", 1)]))
-        assert isinstance(from_rpc(refused.value), ThrottledError)
-        assert await setup.call("CreateTopics", CREATE(topics=[new("c", 1)]), called(principal="Node:1")) == 0
-
-    run(main, seed=0)
-
-
-REFUSED = admin_pb2.CreateTopicResult(error=to_message(InvalidPartitionsError("too many")))
-
-
-def test_what_is_refused_does_not_count() -> None:
-    async def main(loop: SimLoop) -> None:
-        setup = Mutations(loop)
-        mistaken = CREATE(topics=[new("a", 2_000_000_000), new("b", 10)])
-        await setup.call("CreateTopics", mistaken, results=[REFUSED, admin_pb2.CreateTopicResult()])
-        refusal = to_rpc(InvalidRequestError("too many topics"))
-        with pytest.raises(RpcError, match="too many topics"):
-            await setup.call("CreateTopics", CREATE(topics=[new("c", 2_000_000_000)]), results=refusal)
-        assert await setup.call("CreateTopics", CREATE(topics=[new("c", 30)])) == 0, "12 are free still"
-        assert await setup.call("CreateTopics", CREATE(topics=[new("d", 1)])) == pytest.approx(9_000, abs=20)
-
-    run(main, seed=0)
-
-
-def test_a_change_whose_outcome_is_unknown_counts_as_what_a_request_may_change_at_most() -> None:
-    async def main(loop: SimLoop) -> None:
-        setup = Mutations(loop)
-        with pytest.raises(RpcError):
-            await setup.call(
-                "CreateTopics",
-                CREATE(topics=[new("a", 2_000_000_000)]),
-                results=to_rpc(OutcomeUnknownError("another controller")),
-            )
-        bucket = setup.limits.bucket(CONTROLLER_MUTATION_RATE, QuotaCaller("ANONYMOUS", "etl"))
-        assert bucket is not None
-        assert bucket.left_s(bucket.end, setup.clock.monotonic()) == (PARTITIONS_PER_REQUEST_MAX - 22) / 2
-
-    run(main, seed=0)
-
-
-def test_a_client_is_sent_away_for_an_hour_at_most() -> None:
-    async def main(loop: SimLoop) -> None:
-        setup = Mutations(loop)
-        setup.limit(VALUE_MIN, CONTROLLER_MUTATION_RATE)
-        many = [new(f"t{number}", PARTITIONS_PER_REQUEST_MAX) for number in range(10_000)]
-        await setup.call("CreateTopics", CREATE(topics=many))
-        with pytest.raises(RpcError, match=r"retry in \d{11}\.\d s") as refused:
-            await setup.call("CreateTopics", CREATE(topics=[new("a", 1)]))
-        error = from_rpc(refused.value)
-        assert isinstance(error, ThrottledError)
-        assert error.details["retry_after_ms"] == 3_600_000
-
-    run(main, seed=0)
