@@ -188,6 +188,7 @@ def test_certificates_are_renewed_under_load_node_by_node(cluster: LocalCluster,
     load = _Load(cluster)
     load.start()
     try:
+        load.wait_for_rounds(1)  # it has read the earlier files
         replace_file(certs / CA_CERTIFICATE, old + new)
         wait_until(lambda: min(_reloads(cluster)) >= 1 and load.reloads >= 1)
         for number, node in enumerate(cluster.nodes):
