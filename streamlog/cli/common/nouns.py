@@ -110,11 +110,23 @@ async def matching_topics(admin: AsyncAdmin, names: Sequence[str]) -> list[str]:
 
 
 def one_name(name: str | None, flag_name: str | None) -> str:
+    """For commands that read, a regular expression too."""
     if name and flag_name and name != flag_name:
         raise click.UsageError(f"Two topics are given, {name} and {flag_name}: give one.")
     if not (name or flag_name):
         raise click.UsageError("Give a topic: TOPIC, or --topic TOPIC.")
     return name or flag_name or ""
+
+
+def topic_to_write_to(name: str | None, flag_name: str | None) -> str:
+    """As `one_name`, for commands that write: no regular expression."""
+    topic = one_name(name, flag_name)
+    if is_expression(topic):
+        raise click.UsageError(
+            f"{topic!r} is not the name of a topic, which has letters, digits, '.', '_' and '-' only: this command "
+            "writes to one topic, give its name. Only commands that read take regular expressions."
+        )
+    return topic
 
 
 def key_values(texts: Sequence[str], option: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
 from streamlog.cli.common.failures import Interrupted, failed
+from streamlog.cli.common.nouns import matching_topics
 from streamlog.cli.common.output import say
 from streamlog.cli.common.target import UNREACHABLE_MS, Target
 from streamlog.client.admin.async_admin import AsyncAdmin
@@ -76,6 +77,13 @@ async def check_reachable(target: Target) -> None:
     """StreamlogError, soon, if no node can be reached: producers and consumers wait longer for one."""
     async with open_admin(target) as admin:
         await admin.describe_node()
+
+
+async def matched_topics(target: Target, topic: str) -> list[str]:
+    """The topic, or those that a regular expression matches. Errors as `matching_topics` and `check_reachable`."""
+    async with open_admin(target) as admin:
+        await admin.describe_node()
+        return await matching_topics(admin, [topic])
 
 
 def finish(work: Coroutine[Any, Any, T], *, reason_of: Callable[[StreamlogError], str] = lambda _: "") -> T:

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import FAILED, complain, end_with
-from streamlog.cli.common.nouns import Noun, all_names, matching_topics, node_ids, topic_partition
+from streamlog.cli.common.nouns import Noun, all_names, is_expression, matching_topics, node_ids, topic_partition
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
@@ -30,7 +30,7 @@ from streamlog.client.admin.values import (
     ReplicaRepair,
 )
 from streamlog.daemon.text_file import read_text
-from streamlog.errors import ElectionNotNeededError, InvalidConfigError, StreamlogError
+from streamlog.errors import ElectionNotNeededError, InvalidConfigError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import PartitionId, TopicPartition
 
 _ELECTED_COLUMNS: Final = ("partition", "leader", "outcome")
@@ -60,8 +60,10 @@ def partition() -> None:
 
 @partition.command
 @click.argument("partitions", metavar="[TOPIC-PARTITION]...", nargs=-1)
-@click.option("--topic", help="With --partition: that partition.")
-@click.option("--partition", "index", type=click.IntRange(0), help="With --topic: that partition.")
+@click.option(
+    "--topic", metavar="TOPIC", help="All partitions of this topic, or of those that a regular expression matches."
+)
+@click.option("--partition", "index", type=click.IntRange(0), help="With --topic: only this partition.")
 @click.option("--all-topic-partitions", "--all", "everything", is_flag=True, help="All partitions that need it.")
 @click.option(
     "--election-type",
@@ -91,19 +93,29 @@ def elect(
     Examples:
       streamlogctl partition elect --all
       streamlogctl partition elect orders-0 orders-1
+      streamlogctl partition elect --topic 'orders-.*'
       streamlogctl partition elect orders-0 --election-type unclean --dry-run
       streamlogctl partition elect orders-0 --election-type unclean
     """
-    named = _partitions(partitions, topic, index)
-    if everything == bool(named):
-        raise click.UsageError("Give partitions, such as orders-0, or --all.")
+    named = [topic_partition(text) for text in partitions]
+    if topic is None and index is not None:
+        raise click.UsageError("--partition needs --topic.")
+    if everything == (bool(named) or topic is not None):
+        raise click.UsageError("Give partitions, such as orders-0, a --topic, or --all.")
     kind = ElectionType(election_type)
+    if dry_run and kind is not ElectionType.UNCLEAN:
+        raise click.UsageError("--dry-run needs --election-type unclean.")
+
+    async def work(admin: AsyncAdmin) -> tuple[Election, ...]:
+        chosen = None if everything else list(dict.fromkeys([*named, *await _of_topic(admin, topic, index)]))
+        if dry_run:
+            return await admin.preview_unclean_election(chosen)
+        return await admin.elect_leaders(chosen, kind=kind)
+
+    found = with_admin(target, work)
     if dry_run:
-        if kind is not ElectionType.UNCLEAN:
-            raise click.UsageError("--dry-run needs --election-type unclean.")
-        _preview(target, output, None if everything else named)
+        _show_preview(output, found)
         return
-    found = with_admin(target, lambda admin: admin.elect_leaders(None if everything else named, kind=kind))
     rows = [_elected_row(one) for one in found]
     if rows or output is Output.JSON:
         show_rows(output, rows, columns=_ELECTED_COLUMNS)
@@ -112,8 +124,7 @@ def elect(
     end_with(("", one.error) for one in found if not isinstance(one.error, ElectionNotNeededError))
 
 
-def _preview(target: Target, output: Output, named: Sequence[TopicPartition] | None) -> None:
-    found = with_admin(target, lambda admin: admin.preview_unclean_election(named))
+def _show_preview(output: Output, found: Sequence[Election]) -> None:
     rows = [_candidate_row(one, candidate) for one in found for candidate in one.candidates]
     if output is not Output.JSON:
         rows = [{**row, **_UNKNOWN} if row["log_end"] is None else row for row in rows]
@@ -151,13 +162,24 @@ def _elected_row(one: Election) -> Row:
     return {"partition": str(one.at), "leader": one.leader, "outcome": outcome}
 
 
-def _partitions(texts: Sequence[str], topic: str | None, index: int | None) -> list[TopicPartition]:
-    found = [topic_partition(text) for text in texts]
-    if (topic is None) != (index is None):
-        raise click.UsageError("--topic and --partition must be given together.")
-    if topic is not None and index is not None:
-        found.append(TopicPartition(topic, PartitionId(index)))
-    return list(dict.fromkeys(found))
+async def _of_topic(admin: AsyncAdmin, topic: str | None, index: int | None) -> list[TopicPartition]:
+    """Of the topic, or of those that a regular expression matches: all partitions, or this one. Errors as
+    `matching_topics`.
+    """
+    if topic is None:
+        return []
+    if index is not None and not is_expression(topic):
+        return [TopicPartition(topic, PartitionId(index))]
+    found = []
+    for one in await admin.describe_topics(await matching_topics(admin, [topic])):
+        if one.error is not None:
+            raise one.error
+        found += [
+            TopicPartition(one.name, at.partition) for at in one.partitions if index is None or at.partition == index
+        ]
+    if not found:
+        raise UnknownTopicOrPartitionError(f"no topic that {topic!r} matches has a partition {index}")
+    return found
 
 
 @partition.command

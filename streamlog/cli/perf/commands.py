@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 import click
 
 from streamlog.cli.common.failures import FAILED
-from streamlog.cli.common.nouns import Noun, key_values, one_name, topic_argument
+from streamlog.cli.common.nouns import Noun, key_values, one_name, topic_argument, topic_to_write_to
 from streamlog.cli.common.output import Output, Row, output_option, say, show_facts
-from streamlog.cli.common.session import check_reachable, finish, showing_warnings
+from streamlog.cli.common.session import check_reachable, finish, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.perf.latencies import PERCENTILES, Latencies
 from streamlog.cli.perf.writing import Writing, write
@@ -81,7 +81,7 @@ def produce(
       streamlogctl perf produce orders --num-records 5000 --record-size 100 --throughput 500
       streamlogctl perf produce orders --num-records 100000 --payload-file lines.txt --output json
     """
-    topic = one_name(name, flag_name)
+    topic = topic_to_write_to(name, flag_name)
     payloads = _payloads(record_size, payload_file)
     given = target.settings | key_values(settings, "--producer-props")
     writing = Writing(warmup_records)
@@ -167,11 +167,13 @@ def consume(
     *,
     from_latest: bool,
 ) -> None:
-    """Read records of TOPIC, and show the rate. Ends also when no record has arrived for --timeout.
+    """Read records of TOPIC, and show the rate. Ends also when no record has arrived for --timeout. TOPIC may be a
+    regular expression: all topics that it matches as a whole when the command starts.
 
     \b
-    Example:
+    Examples:
       streamlogctl perf consume orders --messages 100000
+      streamlogctl perf consume 'orders-.*' --messages 100000 --timeout 30000
     """
     topic = one_name(name, flag_name)
     given = target.settings | key_values(settings, "--consumer-props")
@@ -182,9 +184,9 @@ def consume(
         nonlocal count, byte_count, begin, end
         with showing_warnings():
             consumer = AsyncConsumer(given)
-        await check_reachable(target)
+        topics = await matched_topics(target, topic)
         async with consumer:
-            await consumer.assign_topics([topic], start=LATEST if from_latest else EARLIEST)
+            await consumer.assign_topics(topics, start=LATEST if from_latest else EARLIEST)
             begin = end = time.monotonic()
             while count < messages:
                 batch = await consumer.poll_batch(timeout_s=timeout_ms / 1_000)
@@ -232,7 +234,7 @@ def e2e(
     Example:
       streamlogctl perf e2e orders --num-records 1000 --record-size 100
     """
-    topic = one_name(name, flag_name)
+    topic = topic_to_write_to(name, flag_name)
     latencies = Latencies()
     given = target.settings | {"acks": acks, "linger.ms": 0, "enable.idempotence": str(acks == "all").lower()}
 

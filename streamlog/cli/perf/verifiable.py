@@ -15,8 +15,8 @@ from typing import Any, Final
 import click
 
 from streamlog.cli.common.failures import FAILED
-from streamlog.cli.common.nouns import Noun, key_values, one_name, topic_argument
-from streamlog.cli.common.session import check_reachable, finish, showing_warnings
+from streamlog.cli.common.nouns import Noun, is_expression, key_values, one_name, topic_argument, topic_to_write_to
+from streamlog.cli.common.session import check_reachable, finish, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerRecord
@@ -86,7 +86,7 @@ def produce(
     Example:
       streamlogctl verifiable produce orders --max-messages 1000 --throughput 100
     """
-    topic = one_name(name, flag_name)
+    topic = topic_to_write_to(name, flag_name)
     given = target.settings | {"acks": acks} | key_values(settings, "--producer-property")
     if acks in ("0", "1"):
         given = {"enable.idempotence": "false"} | given
@@ -185,15 +185,17 @@ def consume(
     enable_autocommit: bool,
     verbose: bool,
 ) -> None:
-    """Read TOPIC as a member of a group.
+    """Read TOPIC as a member of a group. TOPIC may be a regular expression: all topics that it matches as a whole,
+    later ones too.
 
     \b
     Events: startup_complete, partitions_assigned, partitions_revoked, records_consumed, offsets_committed,
     shutdown_complete; with --verbose record_data.
 
     \b
-    Example:
+    Examples:
       streamlogctl verifiable consume orders --group-id test --max-messages 1000
+      streamlogctl verifiable consume 'orders-.*' --group-id test --max-messages 1000
     """
     topic = one_name(name, flag_name)
     given = target.settings | {
@@ -209,11 +211,16 @@ def consume(
         events.listen()
         with showing_warnings():
             consumer = AsyncConsumer(given)
-        await check_reachable(target)
+        by_pattern = is_expression(topic)
+        if by_pattern:
+            await matched_topics(target, topic)  # refuses one that matches nothing
+        else:
+            await check_reachable(target)
         async with consumer:
             events.print("startup_complete")
             consumer.subscribe(
-                [topic],
+                [] if by_pattern else [topic],
+                pattern=topic if by_pattern else None,
                 on_assigned=lambda some: events.print("partitions_assigned", partitions=_named(some)),
                 on_revoked=lambda some: events.print("partitions_revoked", partitions=_named(some)),
             )

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import click
 
-from streamlog.cli.common.nouns import is_expression, key_values, matching_topics, one_name, topic_argument
-from streamlog.cli.common.session import finish, open_admin, showing_warnings
+from streamlog.cli.common.nouns import is_expression, key_values, one_name, topic_argument
+from streamlog.cli.common.session import finish, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.format_template import FormatTemplate
 from streamlog.cli.records.output_format import OutputFormat, json_lines
@@ -155,9 +155,7 @@ def consume(
             form = FormatTemplate(template, escape=escape)
         with showing_warnings():
             consumer = AsyncConsumer(target.settings | given)
-        async with open_admin(target) as admin:
-            await admin.describe_node()  # a consumer waits longer for a node
-            topics = await matching_topics(admin, [topic])
+        topics = await matched_topics(target, topic)
         async with consumer:
             wanted = [
                 TopicPartition(one, PartitionId(number))

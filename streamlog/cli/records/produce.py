@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from streamlog.cli.common.nouns import key_values, one_name, topic_argument
+from streamlog.cli.common.nouns import key_values, topic_argument, topic_to_write_to
 from streamlog.cli.common.session import check_reachable, finish, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
@@ -106,7 +106,7 @@ def produce(
     # Idempotence is the producer's default, and needs acks=all.
     if acks in ("0", "1"):
         given.setdefault("enable.idempotence", "false")
-    topic = one_name(name, flag_name)
+    topic = topic_to_write_to(name, flag_name)
     texts = key_values(properties, "--property")
 
     async def run() -> None:

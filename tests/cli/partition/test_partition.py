@@ -37,6 +37,26 @@ def test_a_partition_by_name_in_three_ways(served: ServedCluster) -> None:
     assert done.exit_code == 0
 
 
+def test_all_partitions_of_topics(served: ServedCluster) -> None:
+    """Of one by its name, or of those that a regular expression matches; or one partition of each."""
+    _restarted_leader(served)
+    served.run("topic", "create", "u", "--replica-assignment", "3:2")
+    served.run("topic", "create", "other", "--replica-assignment", "3:2")
+    done = served.run("partition", "elect", "--topic", "[tu]")
+    assert done.stdout.splitlines()[1:] == ["t-0\t1\telected", "t-1\t2\tleads already", "u-0\t3\tleads already"]
+    assert served.run("partition", "elect", "--topic", "t").stdout.splitlines()[1:] == [
+        "t-0\t1\tleads already",
+        "t-1\t2\tleads already",
+    ]
+    assert served.run("partition", "elect", "--topic", "[tu]", "--partition", "1").stdout.splitlines()[1:] == [
+        "t-1\t2\tleads already"
+    ]
+    nowhere = served.run("partition", "elect", "--topic", "[tu]", "--partition", "7")
+    assert "no topic that '[tu]' matches has a partition 7" in refused(nowhere)
+    assert "no topic matches 'x+'" in refused(served.run("partition", "elect", "--topic", "x+"))
+    assert "topic 'missing' does not exist" in refused(served.run("partition", "elect", "--topic", "missing"))
+
+
 def test_an_election_without_anybody_to_elect(served: ServedCluster) -> None:
     served.run("topic", "create", "t", "--replica-assignment", "1:2")
     served.cluster.rig.fence(2)
@@ -150,7 +170,8 @@ def test_a_repair(served: ServedCluster) -> None:
         ("elect",),
         ("elect", "t-0", "--all"),
         ("elect", "t"),
-        ("elect", "--topic", "t"),
+        ("elect", "--partition", "0"),
+        ("elect", "--all", "--topic", "t"),
         ("reassign",),
         ("reassign", "t-0"),
         ("reassign", "t-0", "--replicas", "1,x"),

@@ -60,6 +60,17 @@ def test_writing_and_reading(cluster: InProcessCluster) -> None:
     assert read["mb"] == pytest.approx(3_000 * 50 / (1 << 20), abs=0.01)
 
 
+def test_reading_the_topics_that_a_regular_expression_matches(cluster: InProcessCluster) -> None:
+    for topic in ("region-eu", "region-us", "other-region-eu"):
+        cluster.create_topic(topic)
+        facts(perf(cluster, "produce", topic, "--num-records", "5", "--record-size", "9", "-o", "json"))
+    assert facts(perf(cluster, "consume", "region-.*", "--messages", "10", "-o", "json"))["records"] == 10
+    more = perf(cluster, "consume", "--topic", "region-.*", "--messages", "11", "--timeout", "500")
+    assert "10 of 11 records arrived" in more.stderr, "the topics that it matches as a whole, and no others"
+    unmatched = perf(cluster, "consume", "nothing-.*", "--messages", "1")
+    assert (unmatched.exit_code, "no topic matches 'nothing-.*'" in unmatched.stderr) == (1, True)
+
+
 def test_round_trips(cluster: InProcessCluster) -> None:
     found = facts(perf(cluster, "e2e", "perf", "--num-records", "20", "-o", "json"))
     assert found["records"] == 20
@@ -78,6 +89,23 @@ def test_lines_of_a_file_at_a_rate(cluster: InProcessCluster, tmp_path: Path) ->
     environment = {"STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
     printed = CliRunner().invoke(main, ["offsets", "perf-lines"], env=environment)
     assert printed.stdout.splitlines()[1:] == ["perf-lines\t0\t3"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("produce", "region-.*"),
+        ("perf", "produce", "region-.*", "--num-records", "3", "--record-size", "9"),
+        ("perf", "e2e", "--topic", "region-.*"),
+        ("verifiable", "produce", "region-.*"),
+    ],
+)
+def test_commands_that_write_take_no_regular_expression(cluster: InProcessCluster, arguments: tuple[str, ...]) -> None:
+    environment = {"STREAMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    done = CliRunner().invoke(main, arguments, env=environment)
+    assert done.exit_code == 2
+    assert "'region-.*' is not the name of a topic" in done.stderr
+    assert "writes to one topic" in done.stderr
 
 
 def test_what_is_refused(cluster: InProcessCluster) -> None:
@@ -114,6 +142,11 @@ def test_verifiable_clients(cluster: InProcessCluster) -> None:
     assert all(one["success"] for one in committed)
     assert any(one["name"] == "partitions_assigned" for one in read)
     assert read[-1]["name"] == "shutdown_complete"
+    matched = events("consume", "verif(ied|y)", "--group-id", "w", "--max-messages", "50", "--verbose")
+    assert {(one["topic"], one["value"]) for one in matched if one["name"] == "record_data"} == {
+        ("verified", one["value"]) for one in sent
+    }
+    assert events("consume", "nothing-.*", "--group-id", "w", status=1) == []
     refused = events(
         "produce", "nosuchtopic", "--max-messages", "1", "--producer-property", "max.block.ms=500", status=1
     )
