@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 STOPPED: Final = "the node stops: call another node; whether the call was carried out is unknown"
 STREAM_STOPPED: Final = "the node stops: continue at another node"
+STREAM_ENDED: Final = "the stream was ended; open it again"
 ENDS_S: Final = 2.0
 """How long `close` waits for handlers that it has cancelled."""
 
@@ -75,12 +76,14 @@ class InProcessCalls:
 
     async def _serve(self, stream: InProcessStream, request: bytes, info: CallInfo) -> None:
         handler, info = self._streams[info.method], replace(info, listener=self._listener)
+        ended: RpcError | None = RpcError(Status.UNAVAILABLE, STREAM_ENDED)
         try:
             await self._run(lambda: handler(_ServingEnd(stream, request), info), self._stream_tasks, STREAM_STOPPED)
+            ended = None
         except RpcError as error:
-            stream.end(error)
-        else:
-            stream.end(None)
+            ended = error
+        finally:  # whatever ends the handler: a reader that waits for its next response would wait for ever
+            stream.end(ended)
 
     async def _run(self, work: Callable[[], Awaitable[T]], tasks: dict[asyncio.Task[Any], None], stopped: str) -> T:
         """RpcError."""

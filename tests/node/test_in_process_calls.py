@@ -142,3 +142,16 @@ async def test_the_node_stops() -> None:
         await made.unary(b"", INFO)
     with pytest.raises(RpcError, match="UNAVAILABLE"):
         await made.open_stream(b"", CallInfo(method=STREAM, peer="")).next()
+
+
+async def test_a_reader_is_not_left_waiting_whatever_ends_the_handler() -> None:
+    """Such as a cancellation that is not of the stream and not of the node."""
+
+    async def cancelled(stream: Stream, info: CallInfo) -> None:
+        await stream.send(b"1")
+        raise asyncio.CancelledError
+
+    stream = calls(serve=cancelled).open_stream(b"", CallInfo(method=STREAM, peer=""))
+    assert await stream.next() == b"1"
+    with pytest.raises(RpcError, match="UNAVAILABLE: the stream was ended"):
+        await stream.next()

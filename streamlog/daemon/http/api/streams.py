@@ -129,14 +129,25 @@ class StreamCalls:
 
     @asynccontextmanager
     async def _opened(self, request: bytes, info: CallInfo) -> AsyncIterator[InProcessStream]:
-        async def start() -> InProcessStream:
-            return self._node.in_process_calls.open_stream(request, info)
+        opened: list[InProcessStream] = []
+        has_left = False  # both are used on the node's loop
 
-        stream = await self._node_loop.run(start, None)
+        async def start() -> None:
+            if not has_left:
+                opened.append(self._node.in_process_calls.open_stream(request, info))
+
+        def close() -> None:
+            nonlocal has_left
+            has_left = True
+            for stream in opened:
+                stream.close()
+
         try:
-            yield stream
+            await self._node_loop.run(start, None)
+            yield opened[0]
         finally:
-            self._node_loop.post(stream.close)
+            # Where this is cancelled meanwhile, the stream may be open before that is known here, or would be later.
+            self._node_loop.post(close)
 
 
 class _Reader:
