@@ -47,7 +47,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 START_TIMEOUT_S: Final = 90.0
 WAIT_TIMEOUT_S: Final = 30.0  # for metadata to reach all nodes
-_STOP_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 180.0  # no test waits for ever for a node that does not stop
+_JOIN_TIMEOUT_S: Final = 30.0
 
 
 class InProcessCluster:
@@ -118,12 +119,14 @@ class InProcessCluster:
         return self
 
     def stop(self) -> None:
-        """Raises the error that stopped a node before: a test must not pass despite an internal error."""
+        """Raises the error that stopped a node before: a test must not pass despite an internal error.
+        RequestTimedOutError where a node does not stop.
+        """
         try:
             self._run(self._stop_all())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_STOP_TIMEOUT_S)
+            self._thread.join(_JOIN_TIMEOUT_S)
             self._loop.close()
 
     def __enter__(self) -> Self:
@@ -253,26 +256,35 @@ class _RunningNode:
         assert self._node is not None, "it runs"
         assert self._run_task is not None
         self._node.fail(error)
-        await asyncio.wait([self._run_task])
+        await self._wait_until_stopped(self._run_task)
 
     async def stop(self) -> None:
-        """A clean stop. Raises the error that stopped it before."""
-        if self._run_task is None:
+        """A clean stop. Raises the error that stopped it before; RequestTimedOutError."""
+        run_task = self._run_task
+        if run_task is None:
             return
         if self._node is not None:
             self._node.stop()
-        run_task, self._run_task = self._run_task, None
+        await self._wait_until_stopped(run_task)
+        self._run_task = None
         await run_task
 
     async def end(self) -> None:
-        """Stop it at once, without a controlled shutdown. Raises the error that stopped it before."""
-        if self._run_task is None:
-            return
+        """Stop it at once, without a controlled shutdown. Raises the error that stopped it before;
+        RequestTimedOutError.
+        """
         run_task, self._run_task = self._run_task, None
+        if run_task is None:
+            return
         run_task.cancel()
-        await asyncio.wait([run_task])
+        await self._wait_until_stopped(run_task)
         if not run_task.cancelled():
             run_task.result()
+
+    async def _wait_until_stopped(self, run_task: asyncio.Task[None]) -> None:
+        stopped, _ = await asyncio.wait([run_task], timeout=STOP_TIMEOUT_S)
+        if not stopped:
+            raise RequestTimedOutError(f"the node at {self.address} did not stop within {STOP_TIMEOUT_S:g} s")
 
     def _tls(self) -> dict[str, TlsCredentials | None]:
         """By listener; None: plain text."""

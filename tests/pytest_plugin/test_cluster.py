@@ -16,10 +16,12 @@ from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import (
     InvalidConfigError,
     InvalidRequestError,
+    RequestTimedOutError,
     SslAuthenticationError,
     StorageError,
     TopicAuthorizationError,
 )
+from streamlog.pytest_plugin import cluster as plugin
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.support.otlp_receiver import receiving
 
@@ -75,6 +77,13 @@ def test_a_defect_of_a_node_is_not_passed_over(tmp_path: Path) -> None:
     cluster.fail_node(1, StorageError("planted"))
     with pytest.raises(StorageError, match="planted"):
         cluster.stop()
+
+
+def test_a_node_that_does_not_stop_ends_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with InProcessCluster(tmp_path, nodes=1) as running, monkeypatch.context() as patched:
+        patched.setattr(plugin, "STOP_TIMEOUT_S", 0)
+        with pytest.raises(RequestTimedOutError, match=f"{running.address(1)} did not stop within 0 s"):
+            running.stop_node(1)
 
 
 def test_the_plugin_loads_nothing_until_it_is_asked() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import http.client
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -35,6 +36,18 @@ class Response(NamedTuple):
     def reason(self) -> str:
         """Of an error: its ErrorInfo's."""
         return next(one["debug"]["reason"] for one in self.json["details"] if one["type"] == "google.rpc.ErrorInfo")
+
+
+class Deadline:
+    """Of something that a test waits for. A wait without one would end with the whole run of tests."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._at = time.monotonic() + TIMEOUT_S
+
+    def check(self, last: object) -> None:
+        """`last`: what has come meanwhile."""
+        assert time.monotonic() < self._at, f"waited {TIMEOUT_S} s for {self._what}; the last was {last}"
 
 
 class Client(NamedTuple):
@@ -69,13 +82,16 @@ class Event(NamedTuple):
 
 
 class EventReader:
-    """As a browser reads them: `last_event_id` is what it would send to resume."""
+    """As a browser reads them: `last_event_id` is what it would send to resume. For TIMEOUT_S at most: while there are
+    heartbeats, no read of the socket times out.
+    """
 
     def __init__(self, client: Client, path: str, headers: Mapping[str, str], body: bytes | None = None) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=TIMEOUT_S)
         self._connection.request("GET" if body is None else "POST", path, body, dict(headers))
         self.response = self._connection.getresponse()
         self.last_event_id = ""
+        self._deadline = Deadline(f"the events of {path}")
 
     def __enter__(self) -> EventReader:
         return self
@@ -94,7 +110,9 @@ class EventReader:
                 continue
             self.last_event_id = fields.get("id", self.last_event_id)
             data = json.loads(fields["data"]) if "data" in fields else None
-            yield Event("" if data is None else fields.get("event", "message"), self.last_event_id, data)
+            event = Event("" if data is None else fields.get("event", "message"), self.last_event_id, data)
+            self._deadline.check(event)
+            yield event
             fields = {}
 
 
@@ -139,8 +157,8 @@ def served(cluster: InProcessCluster, node_id: int = 1, settings: ApiSettings = 
         return listener
 
     port = one.getsockname()[1]
-    listener = asyncio.run_coroutine_threadsafe(start(), cluster._loop).result()
+    listener = asyncio.run_coroutine_threadsafe(start(), cluster._loop).result(TIMEOUT_S)
     try:
         yield Client(port)
     finally:
-        asyncio.run_coroutine_threadsafe(listener.stop(), cluster._loop).result()
+        asyncio.run_coroutine_threadsafe(listener.stop(), cluster._loop).result(TIMEOUT_S)

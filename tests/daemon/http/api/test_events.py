@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import socket
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.daemon.http.api.served_api import (
     SETTINGS,
     TIMEOUT_S,
     Client,
+    Deadline,
     Event,
     EventReader,
     served,
@@ -148,11 +148,10 @@ class TestEvents:
             events = iter(reader)
             until(events, lambda event: event.id != "")
             api.call("Admin/CreatePartitions", {"topics": [{"topic": topic, "partitionCount": 3}]})
-            while (
-                api.post("Records/Publish", {"topic": topic, "records": [{"value": text("x"), "partition": 2}]}).status
-                != 200
-            ):
-                pass  # the node knows the partition in a moment
+            added = {"topic": topic, "records": [{"value": text("x"), "partition": 2}]}
+            deadline = Deadline("a write to the added partition")
+            while (response := api.post("Records/Publish", added)).status != 200:
+                deadline.check(response)  # the node knows the partition in a moment
             assert next(values(events)) == (2, "0", "x")
 
     def test_posted_requests(self, api: Client, topic: str) -> None:
@@ -192,11 +191,13 @@ class TestEvents:
             client.connect(("127.0.0.1", api.port))
             client.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
             assert client.recv(12) == b"HTTP/1.1 200"
-            while api.send("GET", subscribe_path(reading("nix")), {}).status == 429:
-                pass  # until its place is free
+            deadline = Deadline("the end of the stream that is cut off, and its place")
+            while (response := api.send("GET", subscribe_path(reading("nix")), {})).status == 429:
+                deadline.check(response)
             received = 0
             while part := client.recv(1 << 20):
                 received += len(part)
+                deadline.check(f"{received} bytes")
         assert received < 12 * 900 << 10
 
 
@@ -284,14 +285,12 @@ def test_events_through_a_fail_over_and_the_stop_of_the_node(tmp_path: Path) -> 
 def publish_somewhere(api: Client, value: str) -> None:
     """Once, also while a leader is elected: a token makes it safe to send it again."""
     request = {"topic": "orders", "records": [{"value": text(value)}]}
-    deadline = time.monotonic() + TIMEOUT_S
-    token = api.post("Batches/InitProducerId", {})
-    while token.status != 200:
-        assert time.monotonic() < deadline, token
-        token = api.post("Batches/InitProducerId", {})
+    deadline = Deadline(f"the write of {value}")
+    while (token := api.post("Batches/InitProducerId", {})).status != 200:
+        deadline.check(token)
     request["producerToken"] = token.json["producerToken"]
     while (response := api.post("Records/Publish", request)).status != 200:
-        assert time.monotonic() < deadline, response
+        deadline.check(response)
 
 
 class TestIds:
