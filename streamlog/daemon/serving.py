@@ -148,7 +148,8 @@ async def _http(
 
     handshakes = None
     if https is not None:
-        handshakes = Handshakes(lambda: https.context, lambda what: lines.write("WARN", what))
+        per_address = config.config[settings.MAX_CONNECTIONS_PER_IP]
+        handshakes = Handshakes(lambda: https.context, lambda what: lines.write("WARN", what), per_address)
     listener = HttpListener(node, collect, sockets, _http_api(config, lines), secure, handshakes)
     measuring = asyncio.create_task(delay.run())
     listener.start()

@@ -217,7 +217,8 @@ MAX_CONNECTIONS: Final[Setting[int | None]] = Setting(
 MAX_CONNECTIONS_PER_IP: Final[Setting[int | None]] = Setting(
     "max.connections.per.ip", count(1), None, kafka="no limit",
     default_doc="half of max.connections",
-    doc="How many connections from one address a node keeps.")
+    doc="How many connections from one address a node keeps. At HTTPS addresses of http.listeners: how many TLS "
+        "handshakes from one address may be in progress, of 64 in all; not set, 32.")
 MAX_CONNECTION_CREATION_RATE: Final = Setting(
     "max.connection.creation.rate", count(1), INT32_MAX, update=Update.CLUSTER_WIDE,
     doc="How many connections a second a node accepts from all addresses together; further ones wait in the kernel. "

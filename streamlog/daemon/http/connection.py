@@ -5,7 +5,7 @@
         +--https address--> handshake --> as above
                                  |
                                  +--refused, or not complete after HANDSHAKE_S--> closed, and reported with the reason
-                                 +--HANDSHAKES_MAX of others are in progress--> closed
+                                 +--HANDSHAKES_MAX are in progress, or `per_address` from its address--> closed
 
 Of an address kind (HTTP, HTTPS) UNSERVED_MAX more may be open than are served, to get 503; one more is closed at once.
 
@@ -57,15 +57,31 @@ class Handshakes:
         self,
         context: Callable[[], ssl.SSLContext],
         report: Callable[[str], None],
+        per_address: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`context`: the one of the moment. `report`: gets lines for the log, one in REPORT_S."""
-        self.tasks: set[asyncio.Task[None]] = set()
+        """`context`: the one of the moment. `report`: gets lines for the log, one in REPORT_S. `per_address`:
+        max.connections.per.ip; as by gRPC, half of all where it is not set.
+        """
         self.context = context
+        self.per_address = min(per_address or HANDSHAKES_MAX // 2, HANDSHAKES_MAX)
+        self._tasks: dict[asyncio.Task[None], str] = {}  # with the address of each
         self._report = report
         self._monotonic = monotonic
         self._reported_at = -REPORT_S
         self._unreported = 0
+
+    def excess(self, address: str) -> str | None:
+        """Why no further one from this address may begin; None: it may."""
+        if len(self._tasks) >= HANDSHAKES_MAX:
+            return f"{HANDSHAKES_MAX} TLS handshakes are in progress"
+        if sum(one == address for one in self._tasks.values()) >= self.per_address:
+            return f"{self.per_address} TLS handshakes from this address are in progress (max.connections.per.ip)"
+        return None
+
+    def begin(self, address: str, task: asyncio.Task[None]) -> None:
+        self._tasks[task] = address
+        task.add_done_callback(self._tasks.pop)
 
     def refused(self, peer: str, reason: str) -> None:
         self._unreported += 1
@@ -131,8 +147,10 @@ def secure_protocol(handshakes: Handshakes) -> type[Connection]:
             self._early = bytearray()  # decrypted before this has been noticed here: a part of what one read had
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            if len(handshakes.tasks) >= HANDSHAKES_MAX:
-                handshakes.refused(_peer(transport), f"{HANDSHAKES_MAX} TLS handshakes are in progress")
+            address = _address(transport)
+            excess = handshakes.excess(address)
+            if excess is not None:
+                handshakes.refused(_peer(transport), excess)
                 transport.abort()
                 return
             if len(self.connections) >= self.open_max:
@@ -140,9 +158,7 @@ def secure_protocol(handshakes: Handshakes) -> type[Connection]:
                 transport.abort()
                 return
             transport.pause_reading()  # what comes is for the handshake
-            task = self.loop.create_task(self._start_tls(transport))
-            handshakes.tasks.add(task)
-            task.add_done_callback(handshakes.tasks.discard)
+            handshakes.begin(address, self.loop.create_task(self._start_tls(transport)))
 
         async def _start_tls(self, transport: asyncio.Transport) -> None:
             try:
@@ -186,6 +202,12 @@ def secure_protocol(handshakes: Handshakes) -> type[Connection]:
 def _peer(transport: asyncio.Transport) -> str:
     found = transport.get_extra_info("peername")
     return str(Address(found[0], found[1])) if found else "a closed connection"
+
+
+def _address(transport: asyncio.Transport) -> str:
+    """Of the peer, without its port; empty: it has disconnected."""
+    found = transport.get_extra_info("peername")
+    return str(found[0]) if found else ""
 
 
 def _reason(error: Exception) -> str:

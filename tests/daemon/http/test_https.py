@@ -158,30 +158,50 @@ def test_an_authority_that_is_no_longer_trusted_opens_nothing(rig: ServedHttps, 
     rig.run(test)
 
 
-def test_handshakes_are_bounded_in_number_and_time(rig: ServedHttps, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HANDSHAKES_MAX", 3)
+def test_handshakes_are_bounded_in_number_and_by_address(rig: ServedHttps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that one address cannot keep the others from connecting."""
+    monkeypatch.setattr(connection, "HANDSHAKES_MAX", 4)
+
+    def silent(*addresses: str) -> list[socket.socket]:
+        target = ("127.0.0.1", rig.port)
+        return [socket.create_connection(target, timeout=60, source_address=(one, 0)) for one in addresses]
 
     def test() -> None:
-        silent = [socket.create_connection(("127.0.0.1", rig.port), timeout=60) for _ in range(4)]
-        try:
-            closed = silent[-1].recv(1)
-        except ConnectionError:
-            closed = b""
-        assert closed == b"", "one more than may be in progress"
-        for one in silent[:3]:
+        first = silent(*["127.0.0.2"] * 3)
+        assert is_closed(first.pop()), "one more than half of all"
+        assert rig.get(rig.client())[0] == 200, "another address connects"
+        second = silent(*["127.0.0.3"] * 2, "127.0.0.4")
+        assert is_closed(second.pop()), "one more than may be in progress"
+        for one in (*first, *second):
             one.close()
 
     log = rig.run(test)
-    assert "refused: 3 TLS handshakes are in progress" in log
+    assert "127.0.0.2:" in log
+    assert "refused: 2 TLS handshakes from this address are in progress (max.connections.per.ip)" in log
+    assert "127.0.0.4:" in log
+    assert "refused: 4 TLS handshakes are in progress" in log
 
+
+@pytest.mark.parametrize(("setting", "limit"), [(None, 32), (5, 5), (1_000, 64)])
+def test_how_many_handshakes_an_address_may_have_in_progress(setting: int | None, limit: int) -> None:
+    handshakes = Handshakes(lambda: pytest.fail("not needed"), lambda _: None, setting)
+    assert handshakes.per_address == limit
+
+
+def is_closed(one: socket.socket) -> bool:
+    """By the node; waits for it."""
+    with one:
+        try:
+            return one.recv(1) == b""
+        except ConnectionError:
+            return True
+
+
+def test_handshakes_are_bounded_in_time(rig: ServedHttps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HANDSHAKE_S", 0.05)
 
     def slow() -> None:
-        with socket.create_connection(("127.0.0.1", rig.port), timeout=60) as one:
-            try:
-                assert one.recv(1) == b""
-            except ConnectionError:
-                pass
+        assert is_closed(socket.create_connection(("127.0.0.1", rig.port), timeout=60))
 
     assert "refused: the TLS handshake was not complete after 0.05 s" in rig.run(slow)
 
@@ -202,7 +222,7 @@ def test_connections_after_their_handshake_are_bounded_too(rig: ServedHttps, mon
 def test_refusals_are_one_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     now = [0.0]
-    handshakes = Handshakes(lambda: pytest.fail("not needed"), lines.append, lambda: now[0])
+    handshakes = Handshakes(lambda: pytest.fail("not needed"), lines.append, monotonic=lambda: now[0])
     for now[0] in (0, 1, 59, 60):
         handshakes.refused("10.0.0.7:4711", "why")
     assert lines == [
