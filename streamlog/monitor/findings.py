@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState, PartitionDescription
+from streamlog.errors import SaslAuthenticationError, StreamlogError
 from streamlog.monitor.cluster_state import ClusterState, is_refusal
 
 DISK_USABLE_MIN: Final = 0.1
@@ -25,6 +26,10 @@ NAMED_MAX: Final = 5
 """Maximum number of partitions that a finding names; the others are counted."""
 
 _ALLOW: Final = "Let an administrator allow it (streamlogctl acl add), or use another user (--command-config)."
+_LOG_IN: Final = (
+    "Correct the login in --command-config: sasl.username and sasl.password, or the token. An administrator sets "
+    "another password with streamlogctl user rotate, and allows what the user may do with streamlogctl acl add."
+)
 
 
 class Severity(enum.Enum):
@@ -60,7 +65,7 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
             subject="cluster",
             problem="The cluster refuses this user." if state.is_refused else "No node answers.",
             cause=_sentence(reason.message),
-            remedy=_ALLOW
+            remedy=_allowing(reason)
             if state.is_refused
             else "Start the nodes, or give the address of a running one with --bootstrap-server.",
         )
@@ -78,8 +83,13 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
             subject=what,
             problem=f"The state of {what} is unknown: the request {'was refused' if refused else 'failed'}.",
             cause=_sentence(error.message),
-            remedy=_ALLOW if refused else "Try again in a moment: streamlogctl cluster health.",
+            remedy=_allowing(error) if refused else "Try again in a moment: streamlogctl cluster health.",
         )
+
+
+def _allowing(refusal: StreamlogError) -> str:
+    """What is wrong comes first: without a login, access control lists change nothing."""
+    return _LOG_IN if isinstance(refusal, SaslAuthenticationError) else _ALLOW
 
 
 def _quorum(cluster: ClusterDescription) -> Iterator[HealthFinding]:

@@ -20,6 +20,7 @@ from streamlog.errors import (
     BrokerNotAvailableError,
     ClusterAuthorizationError,
     RequestTimedOutError,
+    SaslAuthenticationError,
     StorageError,
     TopicAuthorizationError,
 )
@@ -107,6 +108,17 @@ def test_a_lacking_right_is_no_outage() -> None:
     [part] = findings_of(state(cluster(held=(5000,)), missing={"configs of topics": TopicAuthorizationError("x")}))
     assert part.problem == "The state of configs of topics is unknown: the request was refused."
     assert part.remedy == nothing.remedy
+
+
+def test_a_login_that_fails_needs_credentials_first() -> None:
+    wrong = SaslAuthenticationError("wrong user name or password (sasl.username, sasl.password)")
+    [nothing] = findings_of(ClusterState(cluster=None, missing={"x": wrong}))
+    assert (nothing.problem, nothing.cause) == (
+        "The cluster refuses this user.",
+        "wrong user name or password (sasl.username, sasl.password).",
+    )
+    credentials, right = map(nothing.remedy.index, ("sasl.username and sasl.password", "streamlogctl acl add"))
+    assert credentials < nothing.remedy.index("streamlogctl user rotate") < right
 
 
 def test_topics_that_the_caller_may_not_see_are_counted() -> None:
