@@ -81,7 +81,17 @@ class LoopDisk(PosixDisk):
         fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
         os.close(descriptor)
         self._unmount()
+        if self._is_held():
+            self.image = Path(shutil.copyfile(self.image, self.image.with_name(f"{self.image.name}+")))
         self._mount()
+
+    def _is_held(self) -> bool:
+        """A mount namespace that began meanwhile (a nemesis test's) has the mount too.
+
+        The image, mounted again, would be as it is there: stopped.
+        """
+        listed = subprocess.run(["losetup", "-j", self.image], capture_output=True, text=True, check=True)
+        return bool(listed.stdout)
 
     def close(self) -> None:
         self._unmount()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -159,6 +160,34 @@ def test_a_full_disk_writes_short_and_refuses_to_reserve(tmp_path: Path) -> None
         written = file.size()
         assert 8 * MIB < written < 17 * MIB
         assert file.pread(100, written - 100) == b"x" * 100
+    finally:
+        disk.close()
+
+
+@pytest.mark.loopdev
+@needs_loopdev
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_a_disk_comes_back_also_where_another_mount_namespace_has_it(tmp_path: Path) -> None:
+    """As that of a nemesis test that runs beside: the file system stays mounted there, without its power."""
+    disk = LoopDisk(tmp_path)
+    try:
+        file = disk.fs.open(f"{disk.root}/a", create=True)
+        file.pwritev([b"synced"], 0)
+        disk.run(file.sync())
+        disk.run(disk.fs.sync_dir(disk.root))
+        command = ["unshare", "--mount", "sh", "-c", "echo has it; cat"]
+        holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"has it\n"
+            for _ in range(2):
+                disk.power_cut()
+                file = disk.fs.open(f"{disk.root}/a")
+                assert file.pread(6, 0) == b"synced"
+                file.pwritev([b"x"], 6)
+                disk.run(file.sync())
+        finally:
+            holder.communicate()
     finally:
         disk.close()
 
