@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from msgspec import Struct
 
 from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.config.settings.client_settings import OAUTHBEARER, SASL_MECHANISM
 from streamlog.console.access.audit import AuditLog
 from streamlog.console.access.caller import SCOPE_KEY
 from streamlog.console.access.control import Access, SessionCaller
@@ -165,7 +166,7 @@ def _app(
     from nicegui import ui
 
     from streamlog.console.alarms.engine import AlarmEngine
-    from streamlog.console.collection.sampler import ClusterSampler
+    from streamlog.console.collection.sampler import LOGIN_PAUSE_MAX_S, PASSWORD_PAUSE_MAX_S, ClusterSampler
     from streamlog.console.collection.versions import NodeVersions
     from streamlog.console.collection.voters import VoterPositions
     from streamlog.console.decoding.process import SchemaDecoder
@@ -185,7 +186,9 @@ def _app(
 
     times = {"default.api.timeout.ms": CALL_MS, "request.timeout.ms": CALL_MS}
     admin = AsyncAdmin({**settings, **times}, unreachable_s=UNREACHABLE_S, client_version="streamlog-console")
-    sampler = ClusterSampler(admin, history, NodeVersions(settings))
+    # Failed attempts with a token do not slow down the logins of others.
+    login_pause_max_s = LOGIN_PAUSE_MAX_S if settings.get(SASL_MECHANISM.name) == OAUTHBEARER else PASSWORD_PAUSE_MAX_S
+    sampler = ClusterSampler(admin, history, NodeVersions(settings), login_pause_max_s)
     engine = AlarmEngine(sampler, AlarmStore(history.database), rules, settings)
     decoder = SchemaDecoder()
 

@@ -62,6 +62,11 @@ class ClusterState(Struct, frozen=True, kw_only=True):
         return self.cluster is None and any(is_refusal(error) for error in self.missing.values())
 
     @property
+    def is_login_refused(self) -> bool:
+        """The password or token of this caller is wrong."""
+        return self.cluster is None and any(isinstance(one, SaslAuthenticationError) for one in self.missing.values())
+
+    @property
     def hidden_topic_count(self) -> int:
         """Topics that this caller may not DESCRIBE. One that is created or deleted meanwhile counts for a moment."""
         if self.cluster is None or "topics" in self.missing:

@@ -54,16 +54,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessClust
 
 @pytest.fixture(scope="module")
 def console(cluster: InProcessCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
-    """By the password of user `console`; the listener requires a certificate besides, whose name is not looked at."""
-    directory = tmp_path_factory.mktemp("console")
     password = cluster.with_admin(lambda admin: admin.create_user("console"))
+    with running(cluster, tmp_path_factory.mktemp("console"), password) as found:
+        yield found
+
+
+def running(cluster: InProcessCluster, directory: Path, password: str) -> RunningConsole:
+    """As user `console`; the listener requires a certificate besides, whose name is not looked at."""
     login = {"security.protocol": "SASL_SSL", "sasl.username": "console", "sasl.password": password}
     settings = directory / "console.properties"
     settings.write_text(as_properties({**cluster.client_settings("machine"), **login, "sasl.mechanism": "PLAIN"}))
     settings.chmod(0o600)
-    options = ("--command-config", str(settings))
-    with RunningConsole(directory / "data", *options, servers=cluster.bootstrap_servers) as found:
-        yield found
+    return RunningConsole(directory / "data", "--command-config", str(settings), servers=cluster.bootstrap_servers)
 
 
 def shown(console: RunningConsole, text: str, path: str = "/") -> None:
@@ -111,3 +113,12 @@ def test_what_the_user_may_not_see_is_said_and_shown_once_it_is_allowed(
 
     cluster.with_admin(lambda admin: admin.delete_acls([AclFilter(principal="User:console")]))
     shown(console, "The cluster refuses the console")
+
+
+def test_a_wrong_password_is_said_with_what_to_do(cluster: InProcessCluster, tmp_path: Path) -> None:
+    with running(cluster, tmp_path, "wrong") as console:
+        shown(console, "wrong user name or password (sasl.username, sasl.password)")
+        page = console.request("GET", "/").body
+    assert "The cluster refuses the console" in page
+    assert "--command-config, and restart it" in page
+    assert "less and less often" in page

@@ -1,4 +1,11 @@
-"""Samples the cluster while the console runs, and keeps the history. The pages read their data from it."""
+"""Samples the cluster while the console runs, and keeps the history. The pages read their data from it.
+
+    sampled --> INTERVAL_S --> sampled again
+       +--the login fails--> twice as long each time, up to `login_pause_max_s`, until a login succeeds
+
+A wrong password stays wrong until someone corrects it. Each attempt counts as a guess from the console's address, and
+nodes slow down the logins of all users from there (`access.throttle`).
+"""
 
 from __future__ import annotations
 
@@ -25,6 +32,9 @@ STORED_EACH_S: Final = 10.0
 CLEANED_EACH_S: Final = 600.0
 CLOCK_JUMP_S: Final = 7 * 86_400.0
 """More than a machine sleeps, which looks the same."""
+LOGIN_PAUSE_MAX_S: Final = 60.0
+PASSWORD_PAUSE_MAX_S: Final = 3_900.0
+"""Longer than nodes remember the failed logins of an address, so that these do not add up there."""
 RATE_OVER: Final = 3
 """Samples that a rate spans: over a single interval it would vary with the moment at which each node answered."""
 
@@ -32,11 +42,19 @@ RATE_OVER: Final = 3
 class ClusterSampler:
     """One event loop. `run` is a task of the server."""
 
-    def __init__(self, admin: AsyncAdmin, history: SampleHistory, versions: NodeVersions | None = None) -> None:
+    def __init__(
+        self,
+        admin: AsyncAdmin,
+        history: SampleHistory,
+        versions: NodeVersions | None = None,
+        login_pause_max_s: float = LOGIN_PAUSE_MAX_S,
+    ) -> None:
         self.admin = guarded(admin)  # for pages: it checks what their users may do
         self._admin = admin
         self.versions = versions or NodeVersions({})
         self._history = history
+        self._login_pause_max_s = login_pause_max_s
+        self._failed_logins = 0  # since the last answer of the cluster
         self._thread = ThreadPoolExecutor(1, "history")
         self._samples: deque[Sample] = deque(maxlen=RATE_OVER)
         self._figures: tuple[Sample, Figures] | None = None  # of the sample
@@ -77,6 +95,13 @@ class ClusterSampler:
         return self._earlier
 
     @property
+    def pause_s(self) -> float:
+        """From the begin of the latest sample to the next one."""
+        if self.latest is None or not self.latest.state.is_login_refused:
+            return INTERVAL_S
+        return min(self._login_pause_max_s, INTERVAL_S * 2.0 ** min(self._failed_logins, 20))
+
+    @property
     def history_bytes(self) -> int:
         """Of the SQLite file; 0 for another database."""
         return self._history.database.size_bytes()
@@ -85,7 +110,7 @@ class ClusterSampler:
         while True:
             began_s = time.monotonic()
             await self._sample(self.latest)
-            await asyncio.sleep(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))
+            await asyncio.sleep(max(0.0, self.pause_s - (time.monotonic() - began_s)))
 
     async def refresh(self) -> None:
         """Samples everything now, after a user's change."""
@@ -94,6 +119,10 @@ class ClusterSampler:
     async def _sample(self, earlier: Sample | None) -> None:
         now = await sample(self._admin, time.time(), time.monotonic(), earlier)
         self._samples.append(now)
+        if now.state.cluster is not None:
+            self._failed_logins = 0
+        elif now.state.is_login_refused:
+            self._failed_logins += 1
         if now.state.cluster is not None and (self._learning is None or self._learning.done()):
             self._learning = asyncio.create_task(self.versions.learn(now.state.cluster.nodes))
         if self._stored is None or now.monotonic_s - self._stored.monotonic_s >= STORED_EACH_S - INTERVAL_S / 2:

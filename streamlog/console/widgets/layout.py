@@ -188,4 +188,11 @@ def outage(sampler: ClusterSampler) -> None:
             what, until = "The cluster refuses the console's user.", "the user may see it"
         ui.label(what).classes("text-lg font-semibold text-bad")
         ui.label(reason.message)
+        if latest.state.is_login_refused:
+            ui.label(
+                "Correct the user's name and password, or the token, in the console's --command-config, and restart "
+                f"it: it then logs in at once. Otherwise it tries again after {sampler.pause_s:,.0f} s, and less and "
+                "less often, since its failed logins slow down those of others from its address."
+            )
+            return
         ui.label(f"The console retries, and shows the cluster as soon as {until}.")

@@ -1,4 +1,4 @@
-"""The sampler and its history: a clock that jumps, a database that fails."""
+"""The sampler and its history: a clock that jumps, a database that fails, a login that the cluster refuses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ pytest.importorskip("nicegui", reason="streamlog[console] is not installed")
 from msgspec.structs import replace
 from sqlalchemy import text
 
+from streamlog.access.throttle import FORGOTTEN_AFTER_S
 from streamlog.console.collection.history import SampleHistory
-from streamlog.console.collection.sampler import CLEANED_EACH_S, CLOCK_JUMP_S, ClusterSampler
+from streamlog.console.collection.sampler import CLEANED_EACH_S, CLOCK_JUMP_S, PASSWORD_PAUSE_MAX_S, ClusterSampler
+from streamlog.errors import BrokerNotAvailableError, SaslAuthenticationError, StreamlogError
 from tests.console.alarms.samples import sample
 from tests.support.health_samples import node
 
@@ -101,3 +103,43 @@ def test_a_file_that_is_replaced_while_the_console_runs_is_reported(tmp_path: Pa
         await rig.sampler.close()
 
     asyncio.run(story())
+
+
+class RefusingCluster(NoCluster):
+    """Each description of it fails with the next error."""
+
+    def __init__(self, *errors: StreamlogError) -> None:
+        self.errors = list(errors)
+
+    async def describe_cluster(self) -> None:
+        raise self.errors.pop(0)
+
+
+def test_a_login_that_fails_is_repeated_less_and_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until something else comes: then the next sample is due as usual."""
+    wrong, away = SaslAuthenticationError("wrong user name or password"), BrokerNotAvailableError("no node answers")
+    cluster = RefusingCluster(*[wrong] * 6, away, wrong)
+    pauses: list[float] = []
+
+    async def story() -> None:
+        history = SampleHistory.open(f"sqlite:///{tmp_path}/history.db")
+        sampler = ClusterSampler(cast(Any, cluster), history, login_pause_max_s=100.0)
+
+        async def no_sleep(seconds: float) -> None:
+            assert seconds <= sampler.pause_s, "from the begin of the sample"
+            pauses.append(sampler.pause_s)
+            if not cluster.errors:
+                raise asyncio.CancelledError
+
+        monkeypatch.setattr("streamlog.console.collection.sampler.asyncio.sleep", no_sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await sampler.run()
+        monkeypatch.undo()
+        await sampler.close()
+
+    asyncio.run(story())
+    assert pauses == [10.0, 20.0, 40.0, 80.0, 100.0, 100.0, 5.0, 100.0]
+
+
+def test_failed_logins_with_a_password_do_not_add_up_at_the_nodes() -> None:
+    assert PASSWORD_PAUSE_MAX_S > FORGOTTEN_AFTER_S
