@@ -3,8 +3,8 @@
     python -m tools.stubs [LANGUAGE...]
 
 writes them to dist/stubs, starts a node, and runs a program in each language that imports its package, creates a topic,
-writes records and reads them. A language whose toolchain is not installed, or whose packages cannot be fetched, is
-skipped by name.
+writes records and reads them. A language whose toolchain is not installed is skipped by name, which is looked at before
+anything is built; whatever fails afterwards is a failure.
 """
 
 from __future__ import annotations

@@ -36,17 +36,17 @@ UNREACHABLE: Final = (
     "ENOTCACHED",
     "Unknown host",
     "Could not transfer artifact",
-    "was not found in",
+    "This failure was cached in the local repository",
     "Unable to resolve artifact",
     "Temporary failure in name resolution",
     "Could not resolve host",
     "Could not find a version that satisfies",
 )
-"""What toolchains say where a registry does not answer or lacks a package."""
+"""What toolchains say where a registry does not answer or lacks a package: for the reason of a failure."""
 
 
 class Skipped(Exception):
-    """It cannot be built here, for this reason."""
+    """Its toolchain is not installed."""
 
 
 class Failed(Exception):
@@ -83,7 +83,7 @@ def copy_protos(target: Path) -> None:
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """Its output. Skipped where a registry does not answer, Failed if it fails otherwise."""
+    """Its output. Failed."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words,
@@ -97,9 +97,10 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     )
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
+        reason = f"{' '.join(words)} in {cwd} failed with exit code {done.returncode}"
         if any(sign in said for sign in UNREACHABLE):
-            raise Skipped(f"its packages cannot be fetched: {said.splitlines()[0][:300]}")
-        raise Failed(f"{' '.join(words)} in {cwd} failed with exit code {done.returncode}:\n{said}")
+            reason += ", maybe since a registry of packages did not answer"
+        raise Failed(f"{reason}:\n{said}")
     return done.stdout
 
 
