@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from streamlog.errors import ClientClosedError
 from streamlog.ports.forks import check_process, is_forked
@@ -27,6 +28,9 @@ T = TypeVar("T")
 AsyncT = TypeVar("AsyncT")
 AsyncT_co = TypeVar("AsyncT_co", covariant=True)
 
+
+LOOK_S: Final = 1.0
+"""After so long a waiting thread looks whether the loop still runs."""
 
 Begun: TypeAlias = Future[T]
 """Work in the background: `result(timeout_s)`, `done()`, `add_done_callback`."""
@@ -48,11 +52,26 @@ def _check(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, object]) -
 
 
 def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run it on the loop of another thread and wait for it. ClientClosedError."""
+    """Run it on the loop of another thread and wait for it. ClientClosedError, also where that thread ends without
+    having run it, since another one closes the client at the same time.
+    """
     _check(loop, work)
-    future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
     try:
-        return future.result()
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # closed meanwhile
+        work.close()
+        raise ClientClosedError("the client is closed") from None
+    try:
+        while True:
+            try:
+                return future.result(LOOK_S)
+            except TimeoutError:
+                if not future.done() and is_stopped(loop):
+                    if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                        work.close()
+                    raise ClientClosedError("the client was closed meanwhile") from None
+                if future.done():
+                    return future.result()  # or what the work raises, which may be a TimeoutError
     except BaseException:
         future.cancel()  # no effect where it has ended
         raise

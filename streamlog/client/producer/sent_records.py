@@ -40,7 +40,11 @@ class SentRecord(RecordFuture):
     def _wait(self, timeout_s: float | None) -> None:
         loop = self.promise.loop
         if not self.promise.done and loop is not None:
-            wait_on(loop, _wait(self.promise, timeout_s))
+            try:
+                wait_on(loop, _wait(self.promise, timeout_s))
+            except ClientClosedError:
+                if not self.promise.done:  # otherwise the producer was closed meanwhile, and the record has its outcome
+                    raise
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Call `callback(self)` once it is done."""
@@ -76,7 +80,11 @@ class SentMany:
 
     def _wait(self, timeout_s: float | None) -> None:
         if not self._many.done():
-            self._thread.call(_wait_for_all(self._many, timeout_s))
+            try:
+                self._thread.call(_wait_for_all(self._many, timeout_s))
+            except ClientClosedError:
+                if not self._many.done():
+                    raise
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Call `callback(self)` once all are done."""

@@ -1,0 +1,92 @@
+"""A thread that waits on a synchronous client's loop, while another one closes the client: the wait ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+
+from streamlog.client.connection import sync_loop
+from streamlog.client.connection.sync_loop import wait_on
+from streamlog.client.producer.sent_records import SentRecord
+from streamlog.errors import ClientClosedError
+
+
+async def work() -> int:
+    return 1
+
+
+class Batch:
+    """The promise of a record that is not acknowledged yet."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.done = False
+
+    def outcome(self, index: int) -> str:
+        return "written"
+
+
+@pytest.fixture
+def loop() -> asyncio.AbstractEventLoop:
+    """Its thread has stopped it."""
+    return asyncio.new_event_loop()
+
+
+@pytest.fixture
+def batch(loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    """The loop is closed when it has got work, which it does not run."""
+    found = Batch(loop)
+    submit = asyncio.run_coroutine_threadsafe
+
+    def closed_then(one: Coroutine[Any, Any, Any], on: asyncio.AbstractEventLoop) -> Future[Any]:
+        future = submit(one, on)
+        on.close()
+        return future
+
+    monkeypatch.setattr(sync_loop, "LOOK_S", 0.001)
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", closed_then)
+    return found
+
+
+def test_work_that_the_loop_does_not_run_any_more(batch: Batch) -> None:
+    with pytest.raises(ClientClosedError, match="was closed meanwhile"):
+        wait_on(batch.loop, work())
+
+
+def test_work_for_a_loop_that_has_just_been_closed(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_loop, "_check", lambda on, _: on.close())
+    with pytest.raises(ClientClosedError, match="the client is closed"):
+        wait_on(loop, work())
+
+
+def test_a_record_that_is_acknowledged_while_the_producer_is_closed(batch: Batch) -> None:
+    record = SentRecord()
+    record.promise, record.index = cast(Any, batch), 0
+    with pytest.raises(ClientClosedError):
+        record.result()
+
+    loop = batch.loop = asyncio.new_event_loop()
+    close = loop.close
+
+    def acknowledge() -> None:
+        batch.done = True
+        close()
+
+    cast(Any, loop).close = acknowledge
+    assert cast(Any, record.result()) == "written"
+
+
+def test_a_timeout_of_the_work_itself_is_raised() -> None:
+    async def late() -> None:
+        raise TimeoutError("of the work")
+
+    thread = sync_loop.LoopThread("test")
+    with pytest.raises(TimeoutError, match="of the work"):
+        thread.call(late())
+    thread.close()
