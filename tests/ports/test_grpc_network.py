@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -228,6 +229,32 @@ def test_a_stream_that_is_used_after_its_server_has_stopped_is_cancelled() -> No
             await network.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("calls", ["a stream", "a call"])
+def test_a_channel_that_is_closed_while_it_connects_ends_the_wait(calls: str) -> None:
+    """Such as to a node that has stopped and whose address another one took, which the metadata then show."""
+
+    async def main() -> tuple[str, str]:
+        network = GrpcNetwork(on_crash=crash)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.setblocking(False)
+            channel = network.connect(f"127.0.0.1:{silent.getsockname()[1]}")
+
+            async def use() -> None:
+                if calls == "a call":
+                    await channel.unary(ECHO, b"", timeout_s=600)
+                async with channel.stream(RELAY):
+                    pass
+
+            using = asyncio.create_task(use())
+            accepted, _ = await asyncio.get_running_loop().sock_accept(silent)
+            with accepted:
+                await network.close()
+                async with asyncio.timeout(60):
+                    return await outcome(using)
+
+    assert asyncio.run(main()) == ("CANCELLED", "the channel was closed")
 
 
 def test_a_handler_that_takes_a_while_to_end_leaves_no_traceback() -> None:

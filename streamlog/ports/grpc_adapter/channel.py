@@ -13,8 +13,14 @@ import grpc.aio
 from streamlog.errors import Status
 from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
-from streamlog.ports.grpc_adapter.stream import ClientStream, from_grpc, raise_if_channel_closed
-from streamlog.ports.network import NotSentError
+from streamlog.ports.grpc_adapter.stream import (
+    CHANNEL_CLOSED,
+    ClientStream,
+    StreamCall,
+    from_grpc,
+    raise_if_channel_closed,
+)
+from streamlog.ports.network import NotSentError, RpcError
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Metadata of calls."""
@@ -58,6 +64,7 @@ class GrpcChannel:
         self._tls = tls
         self._retired: set[_Connection] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()  # waits of streams
         self._open()
 
     def _open(self) -> None:
@@ -128,7 +135,7 @@ class GrpcChannel:
             except grpc.aio.UsageError as error:
                 raise NotSentError(Status.UNAVAILABLE, str(error)) from None
             try:
-                await call.wait_for_connection()
+                await self._connected(call)
                 yield ClientStream(call)
             except grpc.aio.AioRpcError as error:
                 raise from_grpc(error) from None
@@ -136,6 +143,20 @@ class GrpcChannel:
                 call.cancel()
         finally:
             self._end(connection)
+
+    async def _connected(self, call: StreamCall) -> None:
+        """Until the call has a connection. `close` ends this wait, where grpc.aio's own leaves it as it is."""
+        connecting = asyncio.ensure_future(call.wait_for_connection())
+        self._connecting.add(connecting)
+        try:
+            await connecting
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.closed and task is not None and not task.cancelling():
+                raise RpcError(Status.CANCELLED, CHANNEL_CLOSED) from None
+            raise
+        finally:
+            self._connecting.discard(connecting)
 
     async def _common(self) -> Pairs:
         return self._metadata if self._login is None else (*self._metadata, *await self._login.metadata())
@@ -160,6 +181,8 @@ class GrpcChannel:
         for old in list(self._retired):
             await old.channel.close()
         await self._current.channel.close()
+        for connecting in self._connecting:
+            connecting.cancel()
 
 
 def _unary(connection: _Connection, method: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:

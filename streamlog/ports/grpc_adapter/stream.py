@@ -17,6 +17,7 @@ from streamlog.ports.network import HandshakeError, NotSentError, RpcError
 StreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
+CHANNEL_CLOSED: Final = "the channel was closed"
 # grpc.aio's message for a send on a connection that has just broken, before the call has its status.
 _SEND_FAILED: Final = "Internal error from Core"
 # How gRPC's messages begin where it found no connection for a call.
@@ -175,4 +176,4 @@ def raise_if_channel_closed(call: grpc.aio.Call) -> None:
     """For `except CancelledError`: closing a channel cancels its calls, but not the task that waits for one."""
     task = asyncio.current_task()
     if call.cancelled() and task is not None and not task.cancelling():
-        raise RpcError(Status.CANCELLED, "the channel was closed") from None
+        raise RpcError(Status.CANCELLED, CHANNEL_CLOSED) from None
