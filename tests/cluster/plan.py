@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.metadata.features import METADATA_VERSION_MAX, METADATA_VERSION_MIN
+from streamlog.metadata.features import LAST_KNOWN_ELR, METADATA_VERSION_MAX, METADATA_VERSION_MIN
 from streamlog.metadata.records import MetadataVersion
 from streamlog.sim.faults import SURVIVABLE, Fault, FaultKind, Hardware, draw_plan
 from streamlog.sim.loop import Order
@@ -193,7 +193,10 @@ def make_plan(seed: int) -> Plan:
     plan = replace(plan, deletes=deletes)
     rng = random.Random(f"cluster/{seed}/upgrade")
     if rng.random() < UPGRADES:
-        plan = with_upgrade(plan, _upgrade(rng, plan.nodes))
+        upgrade = _upgrade(rng, plan.nodes)
+        if plan.loses_disk:  # where all have stopped uncleanly, older levels do not know who else has everything
+            upgrade = replace(upgrade, level=max(upgrade.level, LAST_KNOWN_ELR))
+        plan = with_upgrade(plan, upgrade)
     return replace(plan, topics=tuple(map(_with_closed_segments, plan.topics))) if is_damaged(faults) else plan
 
 
