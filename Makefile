@@ -124,9 +124,9 @@ bench-growth: $(STAMP)  ## how cost grows with partitions, clients, logs, sizes:
 	@test -z "$(PLOT)" || $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
 	@$(BIN)/python -m bench.growth --output $(OUTPUT) $(if $(VALUES),--values $(VALUES)) $(if $(PLOT),--plot $(PLOT)) $(PART)
 
-bench-peers: $(STAMP)  ## beside a real Kafka and NATS in one run: PART="sends bulk singles loops iterations spark", ROUNDS=5 (needs Java 17, Maven, Go)
-	@$(BIN)/python -c 'import aiokafka, confluent_kafka, nats' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
-	@$(BIN)/python -m bench.peers --output $(OUTPUT) $(if $(ROUNDS),--rounds $(ROUNDS)) $(PART)
+bench-peers: $(STAMP)  ## beside a real Kafka and NATS in one run: PART="sends bulk singles loops iterations pipelines spark", ROUNDS=5, WRITE=1: into docs/performance.md (needs Java 17, Maven, Go)
+	@$(BIN)/python -c 'import aiokafka, confluent_kafka, matplotlib, nats' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@$(BIN)/python -m bench.peers --output $(OUTPUT) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WRITE),--write) $(PART)
 
 kernel: $(STAMP)  ## build the C code of busy nodes again, which make setup installs where it finds a C compiler; its wheel in dist/
 	$(BIN)/python tools/build_kernel.py --required

@@ -1,4 +1,4 @@
-"""python -m bench.peers [--output table|json] [--rounds 5] [PART ...]: spark, or one or more of the clients' cells."""
+"""python -m bench.peers [--output table|json] [--rounds 5] [--write] [PART ...]: Spark's sources, or clients' cells."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(_PARTS)}; default: all")
     parser.add_argument("--rounds", type=int, default=clients.ROUNDS, help="after one to warm up (not of spark)")
     parser.add_argument("--output", choices=("table", "json"), default="table")
+    parser.add_argument("--write", action="store_true", help="the clients' cells into docs/performance.md")
     options = parser.parse_args()
     for part in options.parts:
         if part not in _PARTS:
@@ -37,9 +38,16 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, "-m", "bench.peers", *sys.argv[1:]], {**os.environ, **ALLOCATOR})
     parts = options.parts or _PARTS
     of_clients = [part for part in parts if part != _SPARK]
-    rows = clients.run(options.rounds, of_clients) if of_clients else []
+    if options.write and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--write draws a picture, and there is no matplotlib: pip install 'streamlog[bench]'")
+    by_part = clients.run(options.rounds, of_clients) if of_clients else {}
+    rows = [row for of in by_part.values() for row in of]
     if options.output == "table" and rows:
         clients.print_rows(rows)
+    if options.write:
+        from bench.peers import report
+
+        report.write(by_part, options.rounds)
     figures = _spark() if _SPARK in parts else []
     if options.output == "table" and figures:
         print_table("peers: spark", figures)

@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -27,6 +27,8 @@ from rich.table import Table
 from bench.cluster import Cluster
 from bench.peers import other_clients as other
 from bench.peers import our_clients as ours
+from bench.peers import pipelines
+from bench.peers.pipeline_query import NOTHING, Query
 from bench.peers.systems import KafkaCluster, NatsCluster, why_no_kafka, why_no_nats
 from bench.peers.workload import Workload, equal, mixed, text
 from bench.scratch import scratch
@@ -41,8 +43,8 @@ LOOP_S: Final = 4.0
 WARM_RECORDS: Final = 400_000
 WARM_SINGLE: Final = 2_000
 
-OURS: Final = ("streamlog", "streamlog, asyncio")
-# One number, or the median and the 99th percentile.
+OURS: Final = ("streamlog", "streamlog, asyncio", "streamlog, its own session")
+# One number, or one for each measure of the cell.
 Measured: TypeAlias = float | tuple[float, float]
 Run: TypeAlias = Callable[[], Awaitable[Measured]]
 
@@ -52,14 +54,21 @@ class Cell(Struct, frozen=True, kw_only=True):
     unit: str
     runs: dict[str, Run]
     """By client; the first is ours."""
+    measures: tuple[str, ...] = ("",)
+    """What a run returns, added to the name."""
     target: float | None = None
     """Of our ratio to each of the others."""
+    targets: Mapping[tuple[str, str], float] = {}
+    """Where they are not the same: by measure and client."""
     records: int = 0
     """Of a run, for its CPU; 0: CPU is not counted."""
 
     @property
     def less_is_better(self) -> bool:
-        return self.unit == "ms"
+        return self.unit in ("ms", "s")
+
+    def target_of(self, measure: str, client: str) -> float | None:
+        return None if client in OURS else self.targets.get((measure, client), self.target)
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -93,11 +102,11 @@ class Peers(Struct, frozen=True, kw_only=True):
     def cpu_s(self, client: str) -> float:
         """Of the nodes that it uses, and of this process."""
         system = self.nats if client.startswith("NATS") else self.ours if client in OURS else self.kafka
-        assert system is not None
-        return system.cpu_s() + time.process_time()
+        return (0.0 if system is None else system.cpu_s()) + time.process_time()
 
 
-def run(rounds: int = ROUNDS, wanted: Sequence[str] = ()) -> list[Row]:
+def run(rounds: int = ROUNDS, wanted: Sequence[str] = ()) -> dict[str, list[Row]]:
+    """By part."""
     with scratch("peers-clients") as base, ExitStack() as stack:
         kafka = nats = None
         missing = why_no_kafka()
@@ -119,16 +128,15 @@ def run(rounds: int = ROUNDS, wanted: Sequence[str] = ()) -> list[Row]:
 
 async def _measure(
     base: Path, kafka: KafkaCluster | None, nats: NatsCluster | None, rounds: int, wanted: Sequence[str]
-) -> list[Row]:
-    async with Cluster(base) as cluster:
+) -> dict[str, list[Row]]:
+    async with Cluster(base, {"transaction.two.phase.commit.enable": "true"}) as cluster:  # for Spark's sink
         peers = Peers(ours=cluster, kafka=kafka, nats=nats)
-        rows: list[Row] = []
+        rows: dict[str, list[Row]] = {}
         await _warm(peers)
-        for make in (_sends, _bulk, _singles, _loops, _iterations):
-            if wanted and make.__name__.strip("_") not in wanted:
-                continue
-            for cell in await make(peers):
-                rows += await _rounds(peers, cell, rounds)
+        for make in (_sends, _bulk, _singles, _loops, _iterations, _pipelines):
+            part = make.__name__.strip("_")
+            if not wanted or part in wanted:
+                rows[part] = [row for cell in await make(peers) for row in await _rounds(peers, cell, rounds)]
         return rows
 
 
@@ -141,7 +149,7 @@ async def _warm(peers: Peers) -> None:
         await asyncio.to_thread(other.confluent_single, peers.kafka.bootstrap, "warm", bytes(1_000), WARM_SINGLE)
 
 
-PARTS: Final = ("sends", "bulk", "singles", "loops", "iterations")
+PARTS: Final = ("sends", "bulk", "singles", "loops", "iterations", "pipelines")
 """What `wanted` may name."""
 
 
@@ -163,18 +171,18 @@ async def _rounds(peers: Peers, cell: Cell, rounds: int) -> list[Row]:
 
 def _rows(cell: Cell, found: dict[str, list[Measured]], cpu_us: dict[str, list[float]]) -> Iterator[Row]:
     our = next(iter(cell.runs))
-    for at, percentile in enumerate((", p50", ", p99") if isinstance(found[our][0], tuple) else ("",)):
+    for at, measure in enumerate(cell.measures):
         of = {client: [one[at] if isinstance(one, tuple) else one for one in runs] for client, runs in found.items()}
         for client, values in of.items():
             yield Row(
-                cell=cell.name + percentile,
+                cell=cell.name + measure,
                 client=client,
                 unit=cell.unit,
                 median=statistics.median(values),
                 smallest=min(values),
                 largest=max(values),
                 ratio=None if client in OURS else statistics.median(_ratios(cell, of[our], values)),
-                target=None if client in OURS else cell.target,
+                target=cell.target_of(measure, client),
                 cpu_us=statistics.median(cpu_us[client]) if cell.records else None,
             )
 
@@ -196,16 +204,16 @@ def print_rows(rows: Sequence[Row]) -> None:
         table.add_row(
             row.cell,
             row.client,
-            f"{_number(row.median)} {row.unit}",
-            f"{_number(row.smallest)} to {_number(row.largest)}",
+            f"{number(row.median)} {row.unit}",
+            f"{number(row.smallest)} to {number(row.largest)}",
             "" if row.ratio is None else f"[{colour}]{row.ratio:.2f}[/]",
             "" if row.target is None else f">= {row.target:g}",
-            "" if row.cpu_us is None else _number(row.cpu_us),
+            "" if row.cpu_us is None else number(row.cpu_us),
         )
     Console(width=None if os.isatty(1) else 140).print(table)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
 
 
@@ -261,7 +269,9 @@ async def _singles(peers: Peers) -> list[Cell]:
     if peers.nats is not None:
         await other.nats_create(peers.nats.servers, "single")
         runs["NATS, synced"] = _on_loop(other.nats_single, peers.nats.servers, "single", value, SINGLE)
-    return [Cell(name="one record of 1 KB", unit="ms", runs=runs, records=SINGLE + 1)]
+    targets = {(", p50", "NATS, synced"): 1.0, (", p99", "confluent-kafka"): 1.0}
+    name, measures = "one record of 1 KB", (", p50", ", p99")
+    return [Cell(name=name, unit="ms", runs=runs, measures=measures, targets=targets, records=SINGLE + 1)]
 
 
 async def _loops(peers: Peers) -> list[Cell]:
@@ -300,6 +310,35 @@ async def _iterations(peers: Peers) -> list[Cell]:
             Cell(name=f"for record in consumer, {name}", unit="records/s", runs=runs, target=target, records=work.count)
         )
     return cells
+
+
+async def _pipelines(peers: Peers) -> list[Cell]:
+    missing = pipelines.why_not()
+    if missing is not None:
+        print(f"without Spark's pipelines: {missing}", file=sys.stderr)
+        return []
+    topics = ("pipeline-from", "pipeline-to")
+    work = equal(100, pipelines.ROWS * pipelines.MICRO_BATCHES)
+    for topic in topics:
+        await peers.create(topic)
+    await asyncio.to_thread(ours.send, peers.ours.addresses, topics[0], work, "none")
+    sizes = {"rows": pipelines.ROWS, "micro_batches": pipelines.MICRO_BATCHES}
+
+    def runs_of(system: str, **given: Any) -> Run:
+        return pipelines.runs_of(lambda state: Query(system=system, topics=topics, state=state, **sizes, **given))
+
+    servers = peers.ours.addresses
+    runs = {
+        OURS[0]: runs_of("streamlog", servers=servers),
+        OURS[2]: runs_of("streamlog", servers=servers, own_session=True),
+    }
+    if peers.kafka is not None:
+        await asyncio.to_thread(other.confluent_send, peers.kafka.bootstrap, topics[0], work, "none")
+        runs["Spark's for Kafka"] = runs_of("kafka", servers=peers.kafka.bootstrap, jars=pipelines.jars())
+    runs["in Python, doing nothing"] = runs_of(NOTHING)
+    measures = (", to the end of the first micro-batch", f", a later micro-batch of {pipelines.ROWS:,} rows")
+    targets = {(measure, "Spark's for Kafka"): 1.0 for measure in measures}
+    return [Cell(name="Spark, topic to topic", unit="s", runs=runs, measures=measures, targets=targets)]
 
 
 def _of_new_group(work: Callable[..., Any], servers: str, topic: str, groups: Iterator[int], count: int) -> Run:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.cluster import PARTITIONS, Cluster
 from bench.figures import Figure
+from bench.peers.pipelines import jars
 from bench.scratch import scratch
 from bench.spark import BULK_BYTES, CODECS, SIZES, fill, forget, handed, made, median_rates, rates_in_turns, read
 from streamlog.ports.system import run as run_loop
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET: Final = 1.2
-HERE: Final = Path(__file__).parent
 _KAFKA_OPTIONS: Final = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=info")
 
 
@@ -60,7 +59,7 @@ def _in_spark(base: Path, servers: str, kafka: str) -> list[Figure]:
     from streamlog.spark.runtime.session import make_session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = make_session("peers", {"spark.local.dir": str(base / "local"), "spark.jars": _jars()})
+    spark = make_session("peers", {"spark.local.dir": str(base / "local"), "spark.jars": jars()})
     write_plain_files(spark, str(base))
     try:
         figures: list[Figure] = []
@@ -73,13 +72,6 @@ def _in_spark(base: Path, servers: str, kafka: str) -> list[Figure]:
         return figures
     finally:
         spark.stop()
-
-
-def _jars() -> str:
-    pom, found = HERE / "pom.xml", HERE / "target" / "jars.txt"
-    if not found.exists() or found.stat().st_mtime < pom.stat().st_mtime:
-        subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "validate"], check=True, timeout=600)
-    return found.read_text().strip()
 
 
 def _fill_kafka(spark: SparkSession, kafka: str, topic: str, size: int, codec: str) -> None:

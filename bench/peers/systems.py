@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,12 @@ listen: 127.0.0.1:{port}
 jetstream {{ store_dir: "{data}", sync_interval: always }}
 cluster {{ name: peers, listen: 127.0.0.1:{route}, routes: [{routes}] }}
 """
+
+
+def kafka_version() -> str:
+    found = re.search(r"<kafka.version>(.+?)</", (HERE / "kafka-tools.xml").read_text())
+    assert found is not None
+    return found[1]
 
 
 def why_no_kafka() -> str | None:
