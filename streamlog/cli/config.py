@@ -24,6 +24,7 @@ from streamlog.client.admin.values import (
     ResourceType,
 )
 from streamlog.config import Operation
+from streamlog.errors import InvalidConfigError
 from streamlog.model import INT32_MAX
 from streamlog.monitor.cluster_state import MIN_INSYNC_REPLICAS, effective_min_isr
 
@@ -50,7 +51,13 @@ def _resource_options(command: Command) -> Command:
             multiple=True,
             help="Of this topic, or those that a regular expression matches; can be repeated.",
         ),
-        click.option("--broker", "brokers", type=click.IntRange(0, INT32_MAX), multiple=True, help="Of this node."),
+        click.option(
+            "--broker",
+            "brokers",
+            type=click.IntRange(0, INT32_MAX),
+            multiple=True,
+            help="Of this node; can be repeated.",
+        ),
         click.option("--broker-defaults", "--all-brokers", "all_brokers", is_flag=True, help="Of all nodes."),
         click.option(
             "--entity-type",
@@ -124,7 +131,17 @@ def describe(
         if everything or names or entry.source in _SET
     ]
     show_rows(output, rows, columns=_LONG_COLUMNS if with_docs else _COLUMNS)
-    end_with((_title(one.resource), one.error) for one in found)
+    end_with((_title(one.resource), one.error or _unknown(one, names)) for one in found)
+
+
+def _unknown(one: ConfigDescription, names: Sequence[str]) -> InvalidConfigError | None:
+    """Where a name that was given is not among the settings that the node returned for it."""
+    if not one.resource.name:
+        return None  # of the defaults of all nodes, only those that are set are returned
+    known = {entry.name for entry in one.entries}
+    missing = next((name for name in names if name not in known), None)
+    owners = "topics" if one.resource.type is ResourceType.TOPIC else "nodes"
+    return None if missing is None else InvalidConfigError(f"{missing!r} is not a setting of {owners}", field="names")
 
 
 async def _matched(admin: AsyncAdmin, resources: Sequence[ConfigResource]) -> list[ConfigResource]:

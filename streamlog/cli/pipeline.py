@@ -25,7 +25,12 @@ def pipeline() -> None:
 @pipeline.command("list")
 @output_option
 def list_(output: Output) -> None:
-    """List the pipelines."""
+    """List the pipelines.
+
+    \b
+    Example:
+      streamlogctl pipeline list
+    """
     rows: list[Row] = [{"name": one.name, "description": one.doc} for one in PIPELINES.values()]
     show_rows(output, rows, columns=("name", "description"))
 
@@ -34,7 +39,12 @@ def list_(output: Output) -> None:
 @_name
 @output_option
 def settings(output: Output, name: str) -> None:
-    """Show the settings of a pipeline, for --conf."""
+    """Show the settings of a pipeline, for --conf.
+
+    \b
+    Example:
+      streamlogctl pipeline settings archive
+    """
     try:
         table = load(name).SETTINGS
     except StreamlogSparkError as error:
@@ -56,7 +66,8 @@ def run(target: Target, name: str, confs: tuple[str, ...]) -> None:
     Besides its own settings: spark.* of Spark (spark.master, local[*] by default), streamlog.* of the clients.
 
     \b
-    streamlogctl pipeline run archive --conf topics=orders --conf path=archive --conf checkpoint=state
+    Example:
+      streamlogctl pipeline run archive --conf topics=orders --conf path=archive --conf checkpoint=state
     """
     given = key_values(confs, "--conf")
     of_file = {name: str(value) for name, value in target.settings.items() if name != "bootstrap.servers"}

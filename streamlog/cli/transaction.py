@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import Noun, matching_topics, topic_partition
+from streamlog.cli.common.nouns import Noun, existing_topics, topic_partition
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -56,7 +56,12 @@ def transaction() -> None:
 @output_option
 @cluster_options
 def list_(target: Target, output: Output, states: tuple[str, ...], producer_ids: tuple[int, ...]) -> None:
-    """List transactional ids and their states."""
+    """List transactional ids and their states.
+
+    \b
+    Example:
+      streamlogctl transaction list --state ongoing
+    """
     wanted = [TransactionState(state) for state in states]
     found = with_admin(target, lambda admin: admin.list_transactions(states=wanted, producer_ids=producer_ids))
     rows: list[Row] = [
@@ -77,7 +82,12 @@ def list_(target: Target, output: Output, states: tuple[str, ...], producer_ids:
 @output_option
 @cluster_options
 def describe(target: Target, output: Output, names: tuple[str, ...]) -> None:
-    """Describe transactions: state, start, partitions."""
+    """Describe transactions: state, start, partitions.
+
+    \b
+    Example:
+      streamlogctl transaction describe billing-1
+    """
     found = with_admin(target, lambda admin: admin.describe_transactions(names))
     rows: list[Row] = [
         {
@@ -112,10 +122,16 @@ def describe(target: Target, output: Output, names: tuple[str, ...]) -> None:
 def find_hanging(
     target: Target, output: Output, topics: tuple[str, ...], open_for_ms: int | None, all_open: bool
 ) -> None:
-    """Find open transactions that hold back last stable offsets and that no coordinator will end."""
+    """Find open transactions that hold back last stable offsets and that no coordinator will end.
+
+    \b
+    Examples:
+      streamlogctl transaction find-hanging
+      streamlogctl transaction find-hanging --topic orders --open-for-ms 60000 --all
+    """
 
     async def work(admin: AsyncAdmin) -> OpenTransactions:
-        named = await matching_topics(admin, topics)
+        named = await existing_topics(admin, topics)
         return await admin.find_hanging_transactions(named, open_for_ms=open_for_ms, all_open=all_open)
 
     found = with_admin(target, work)
@@ -144,7 +160,13 @@ def find_hanging(
 @click.option("--producer-id", type=click.IntRange(0), help="The producer of a hanging transaction; with --partition.")
 @cluster_options
 def abort(target: Target, name: str | None, at: str | None, producer_id: int | None) -> None:
-    """Abort an id's open transaction, and fence its producer; or a hanging transaction in a partition."""
+    """Abort an id's open transaction, and fence its producer; or a hanging transaction in a partition.
+
+    \b
+    Examples:
+      streamlogctl transaction abort billing-1
+      streamlogctl transaction abort --partition orders-0 --producer-id 5
+    """
     if (name is None) == (at is None) or (at is None) != (producer_id is None):
         raise click.UsageError("Give a TRANSACTIONAL-ID; or, for a hanging transaction, --partition and --producer-id.")
     if name is not None:

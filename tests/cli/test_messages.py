@@ -145,6 +145,31 @@ def test_a_command_that_does_not_exist_is_found(command: str) -> None:
         check(command)
 
 
+def every_command(command: click.Command = main, path: str = "streamlogctl") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(command, info_name=path)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            one = command.get_command(context, name)
+            assert one is not None
+            yield from every_command(one, f"{path} {name}")
+    else:
+        yield path, command
+
+
+def test_the_help_of_every_command_has_an_example_and_explains_each_option() -> None:
+    found = dict(every_command())
+    assert len(found) > 70
+    without = [path for path, command in found.items() if f"  {path}" not in str(command.help)]
+    assert not without
+    unexplained = [
+        (path, option.opts)
+        for path, command in found.items()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    assert not unexplained
+
+
 def test_messages_keep_the_style() -> None:
     """docs/style.md: no exclamation mark, blame or apology, one full stop, no word of the program's insides."""
     assert len(MESSAGES) > 900

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from streamlog.cli.cluster.health import health
 from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import Noun, matching_topics
+from streamlog.cli.common.nouns import Noun, existing_topics
 from streamlog.cli.common.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import open_admin, with_admin
@@ -29,7 +29,7 @@ from streamlog.client.admin.values import (
     Scrub,
     VoterDescription,
 )
-from streamlog.errors import StreamlogError
+from streamlog.errors import StreamlogError, VoterNotFoundError
 from streamlog.model import BrokerId
 
 _NODE_COLUMNS: Final = (
@@ -306,8 +306,13 @@ def restore_voter(target: Target, node_id: int) -> None:
     """
 
     async def work(admin: AsyncAdmin) -> tuple[VoterDescription, ...] | None:
-        known = next((voter for voter in (await admin.describe_cluster()).voters if voter.node_id == node_id), None)
-        if known is not None and not known.without_vote and known.match_index is not None:
+        voters = (await _described_by_its_leader(target, admin)).voters
+        known = next((voter for voter in voters if voter.node_id == node_id), None)
+        if known is None:
+            raise VoterNotFoundError(
+                f"node {node_id} is not a voter; the voters are {_voter_ids(voters)}", voter=node_id
+            )
+        if not known.without_vote and known.match_index is not None:
             return None
         return await admin.add_voter(node_id, replaced_node_id=node_id)
 
@@ -364,7 +369,7 @@ def log_dirs(
         raise click.UsageError("--replicas and --by-topic are mutually exclusive: give one of them.")
 
     async def work(admin: AsyncAdmin) -> tuple[NodeLogDirs, ...]:
-        return await admin.describe_log_dirs(node_ids, topics=await matching_topics(admin, topics))
+        return await admin.describe_log_dirs(node_ids, topics=await existing_topics(admin, topics))
 
     found = with_admin(target, work)
     if by_topic:

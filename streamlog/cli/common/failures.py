@@ -32,9 +32,6 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
     errors.UnknownTopicOrPartitionError: "list the topics with 'streamlogctl topic list'",
     errors.UnknownTopicIdError: "list the topics with 'streamlogctl topic describe'",
     errors.InvalidReplicationFactorError: "give fewer replicas with --replication-factor, or start more nodes",
-    errors.InvalidReplicaAssignmentError: "see the active nodes with 'streamlogctl cluster describe'",
-    errors.InvalidConfigError: "list the settings with 'streamlogctl config describe --broker 1 --all', or --topic "
-    "TOPIC --all",
     errors.PolicyViolationError: "see the topic's settings with 'streamlogctl config describe --topic TOPIC'",
     errors.TopicDeletionDisabledError: "set delete.topic.enable=true in the nodes' server.properties and restart them",
     errors.LeaderNotAvailableError: "see which nodes are down with 'streamlogctl cluster describe', and start them",
@@ -64,6 +61,33 @@ _REMEDIES: Final[dict[type[StreamlogError], str]] = {
 }
 
 
+# What to do, for those of an error's messages that have these words; else by its type, as above.
+_REMEDIES_BY_WORDS: Final[dict[type[StreamlogError], tuple[tuple[str, str], ...]]] = {
+    errors.InvalidConfigError: (
+        ("is not a setting of topics", "list them with 'streamlogctl config describe --topic TOPIC --all'"),
+        ("is not a setting of nodes", "list them with 'streamlogctl config describe --broker 1 --all'"),
+        ("is not a setting of", "docs/configuration.md lists them"),
+    ),
+    errors.InvalidReplicaAssignmentError: tuple(
+        (words, "see the active nodes with 'streamlogctl cluster describe'")
+        for words in ("is not registered", "is not active", "is being drained", "of these nodes is active")
+    ),
+    errors.UnknownTopicOrPartitionError: tuple(
+        (words, "see its partitions with 'streamlogctl topic describe TOPIC'")
+        for words in ("has no partition", "has a partition", "is not one of them")
+    ),
+    errors.CoordinatorNotAvailableError: (
+        (
+            "has not been created yet",
+            "the cluster creates it at the first use of a group or a transactional id: list those that exist with "
+            "'streamlogctl group list' and 'streamlogctl transaction list'",
+        ),
+    ),
+}
+
+
+_PLACE_OF_ARGUMENTS: Final = "argument: "  # as streamlog.config.load, which most commands start faster without
+
 # Limits that are the remedy themselves.
 _PLAIN_LIMITS: Final[dict[type[StreamlogError], tuple[int, ...]]] = {errors.InvalidReplicationFactorError: (1,)}
 
@@ -73,12 +97,10 @@ def sentence(error: StreamlogError) -> str:
     message = error.message.rstrip(".")
     # Invalid settings are listed one to a line; any other error is one line, whatever it quotes.
     if isinstance(error, errors.InvalidConfigError):
-        message = "\n".join(map(escaped, message.split("\n")))
+        message = "\n".join(escaped(without_place(line)) for line in message.split("\n"))
     else:
         message = escaped(message)
-    remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
-    if isinstance(error, errors.BrokerNotAvailableError) and "node" in error.details:  # another node has answered
-        remedy = _REMEDIES[errors.LeaderNotAvailableError]
+    remedy = _remedy(error)
     plain = error.details.get("limit") in _PLAIN_LIMITS.get(type(error), ())
     # Some messages of nodes say it already.
     if not remedy or plain or "streamlogctl" in message or "before you retry" in message:
@@ -86,6 +108,24 @@ def sentence(error: StreamlogError) -> str:
     if message.endswith("?"):
         return f"{message} {remedy[0].upper()}{remedy[1:]}."
     return f"{message}: {remedy}."
+
+
+def without_place(text: str) -> str:
+    """A client's problem with a setting that no file has: "argument", of its constructor, says nothing to the user."""
+    return text.removeprefix(_PLACE_OF_ARGUMENTS)
+
+
+def _remedy(error: StreamlogError) -> str:
+    """Empty: none is known."""
+    if isinstance(error, errors.BrokerNotAvailableError) and "node" in error.details:  # another node has answered
+        return _REMEDIES[errors.LeaderNotAvailableError]
+    for kind in type(error).__mro__:
+        for words, remedy in _REMEDIES_BY_WORDS.get(kind, ()):
+            if words in error.message:
+                return remedy
+        if kind in _REMEDIES:
+            return _REMEDIES[kind]
+    return ""
 
 
 def failed(error: StreamlogError) -> click.ClickException:
@@ -97,7 +137,7 @@ def complain(error: StreamlogError, about: str = "") -> None:
     sys.stdout.flush()  # keeps the order of the two streams on a terminal
     words = sentence(error)
     # A message that names its subject itself is a whole sentence.
-    named = f"'{about}'" in error.message or error.message.startswith(f"{about} ")
+    named = f"'{about}'" in error.message or error.message.replace("'", "").startswith(f"{about} ")
     subject = "" if not about or named else f"{escaped(about)}: "
     click.echo(f"Error: {subject}{words}", err=True)
 

@@ -38,8 +38,15 @@ def topics_argument(command: Command) -> Command:
         metavar="TOPIC",
         multiple=True,
         shell_complete=_topics,
-        help="As TOPIC; can be repeated. Of topics that exist: also a regular expression.",
+        help="As TOPIC; can be repeated; or a regular expression.",
     )
+    return argument(flag(command))
+
+
+def new_topics_argument(command: Command) -> Command:
+    """As `topics_argument`, of topics that do not exist."""
+    argument = click.argument("names", metavar="[TOPIC]...", nargs=-1)
+    flag = click.option("--topic", "flag_names", metavar="TOPIC", multiple=True, help="As TOPIC; can be repeated.")
     return argument(flag(command))
 
 
@@ -107,6 +114,21 @@ async def matching_topics(admin: AsyncAdmin, names: Sequence[str]) -> list[str]:
             raise UnknownTopicOrPartitionError(f"no topic matches {name!r}")
         found += matching
     return list(dict.fromkeys(found))
+
+
+async def existing_topics(admin: AsyncAdmin, names: Sequence[str]) -> list[str]:
+    """As `matching_topics`; UnknownTopicOrPartitionError for a name too. For calls that pass over what is missing."""
+    found = await matching_topics(admin, names)
+    for one in await admin.describe_topics(found) if found else ():
+        if isinstance(one.error, UnknownTopicOrPartitionError):
+            raise one.error
+    return found
+
+
+def no_such_partition(topics: Sequence[str], number: str) -> UnknownTopicOrPartitionError:
+    if len(topics) == 1:
+        return UnknownTopicOrPartitionError(f"topic {topics[0]} has no partition {number}")
+    return UnknownTopicOrPartitionError(f"none of {len(topics)} topics has a partition {number}")
 
 
 def one_name(name: str | None, flag_name: str | None) -> str:

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
-from streamlog.cli.common.failures import Interrupted, failed
+from streamlog.cli.common.failures import Interrupted, failed, without_place
 from streamlog.cli.common.nouns import matching_topics
 from streamlog.cli.common.output import say
 from streamlog.cli.common.target import UNREACHABLE_MS, Target
@@ -113,4 +113,4 @@ def showing_warnings() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for one in found:
-        say(f"Warning: {one.message}", err=True)
+        say(f"Warning: {without_place(str(one.message))}", err=True)

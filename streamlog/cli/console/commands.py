@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -101,6 +103,8 @@ def console(
             raise failed(error) from None
         except OSError as error:
             where = error.filename or f"{host} port {port}"
+            if error.errno == errno.EADDRINUSE:  # whose text repeats the address
+                raise click.ClickException(f"{where}: {os.strerror(error.errno)}: give another --port.") from None
             raise click.ClickException(f"{where}: {error.strerror or error}.") from None
 
 

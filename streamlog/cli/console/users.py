@@ -86,7 +86,7 @@ def user() -> None:
     """
 
 
-_ROLE: Final = click.option("--role", type=click.Choice(ROLES), required=True)
+_ROLE: Final = click.option("--role", type=click.Choice(ROLES), required=True, help="What the user may do.")
 
 
 @user.command("add")
@@ -111,7 +111,12 @@ def add(name: str, role: str, data: Path, database: str) -> None:
 @user.command("list")
 @data_options
 def list_users(data: Path, database: str) -> None:
-    """List the users and their roles."""
+    """List the users and their roles.
+
+    \b
+    Example:
+      streamlogctl console user list
+    """
     with _users(data, database) as users:
         found = users.list()
     for one in found:
@@ -125,7 +130,12 @@ def list_users(data: Path, database: str) -> None:
 @click.argument("role", type=click.Choice(ROLES))
 @data_options
 def role(name: str, role: str, data: Path, database: str) -> None:
-    """Give a user another role."""
+    """Give a user another role.
+
+    \b
+    Example:
+      streamlogctl console user role alice operator
+    """
     with _users(data, database) as users:
         from streamlog.console.access.roles import UserRole
 
@@ -137,7 +147,12 @@ def role(name: str, role: str, data: Path, database: str) -> None:
 @click.argument("name")
 @data_options
 def password(name: str, data: Path, database: str) -> None:
-    """Give a user another password. It is asked for, or read as a line of standard input."""
+    """Give a user another password. It is asked for, or read as a line of standard input.
+
+    \b
+    Example:
+      streamlogctl console user password alice
+    """
     with _users(data, database) as users:
         users.set_password(name, _password())
     click.echo(f"The password of user {name} was changed.")
@@ -147,7 +162,12 @@ def password(name: str, data: Path, database: str) -> None:
 @click.argument("name")
 @data_options
 def delete(name: str, data: Path, database: str) -> None:
-    """Delete a user."""
+    """Delete a user.
+
+    \b
+    Example:
+      streamlogctl console user delete alice
+    """
     with _users(data, database) as users:
         users.delete(name)
     click.echo(f"User {name} is deleted.")

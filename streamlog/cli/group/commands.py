@@ -87,7 +87,13 @@ def _check_names(names: Sequence[str], flag_names: Sequence[str], *, all_groups:
 @output_option
 @cluster_options
 def list_(target: Target, output: Output, states: tuple[str, ...]) -> None:
-    """List groups that have members or committed offsets."""
+    """List groups that have members or committed offsets.
+
+    \b
+    Examples:
+      streamlogctl group list
+      streamlogctl group list --state stable --output json | jq -r '.[].group'
+    """
     wanted = [GroupState(state) for state in states]
     found = with_admin(target, lambda admin: admin.list_groups(states=wanted))
     rows: list[Row] = [
@@ -252,7 +258,12 @@ def _dashed(row: Row) -> Row:
 @groups_argument
 @cluster_options
 def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], *, all_groups: bool) -> None:
-    """Delete groups without members, and their offsets."""
+    """Delete groups without members, and their offsets.
+
+    \b
+    Example:
+      streamlogctl group delete billing
+    """
     _check_names(names, flag_names, all_groups=all_groups)
 
     async def work(admin: AsyncAdmin) -> list[tuple[str, StreamlogError | None]]:

@@ -10,7 +10,15 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import FAILED, complain, end_with
-from streamlog.cli.common.nouns import Noun, all_names, is_expression, matching_topics, node_ids, topic_partition
+from streamlog.cli.common.nouns import (
+    Noun,
+    all_names,
+    is_expression,
+    matching_topics,
+    no_such_partition,
+    node_ids,
+    topic_partition,
+)
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
@@ -30,7 +38,7 @@ from streamlog.client.admin.values import (
     ReplicaRepair,
 )
 from streamlog.daemon.text_file import read_text
-from streamlog.errors import ElectionNotNeededError, InvalidConfigError, StreamlogError, UnknownTopicOrPartitionError
+from streamlog.errors import ElectionNotNeededError, InvalidConfigError, StreamlogError
 from streamlog.model import PartitionId, TopicPartition
 
 _ELECTED_COLUMNS: Final = ("partition", "leader", "outcome")
@@ -171,14 +179,15 @@ async def _of_topic(admin: AsyncAdmin, topic: str | None, index: int | None) -> 
     if index is not None and not is_expression(topic):
         return [TopicPartition(topic, PartitionId(index))]
     found = []
-    for one in await admin.describe_topics(await matching_topics(admin, [topic])):
+    topics = await matching_topics(admin, [topic])
+    for one in await admin.describe_topics(topics):
         if one.error is not None:
             raise one.error
         found += [
             TopicPartition(one.name, at.partition) for at in one.partitions if index is None or at.partition == index
         ]
     if not found:
-        raise UnknownTopicOrPartitionError(f"no topic that {topic!r} matches has a partition {index}")
+        raise no_such_partition(topics, str(index))
     return found
 
 
@@ -409,6 +418,8 @@ async def _digests(
         for at in topic.partitions
         if index is None or at.partition == index
     ]
+    if index is not None and topics and not partitions and not failures:
+        raise no_such_partition([topic.name for topic in topics], str(index))
     found = []
     with counting("comparing replicas", len(partitions), "partitions") as advance:
         for done, (topic_name, at) in enumerate(partitions):

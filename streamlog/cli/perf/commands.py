@@ -53,8 +53,16 @@ def _settings_option(flag: str) -> Callable[[Command], Command]:
 @click.option(
     "--throughput", type=float, default=-1, show_default=True, help="Records a second at most; -1: without limit."
 )
-@click.option("--warmup-records", type=click.IntRange(0), default=0, show_default=True, help="Records not counted.")
-@click.option("--reporting-interval", type=click.IntRange(1), default=5_000, show_default=True, help="In ms.")
+@click.option(
+    "--warmup-records", type=click.IntRange(0), default=0, show_default=True, help="The first records, not counted."
+)
+@click.option(
+    "--reporting-interval",
+    type=click.IntRange(1),
+    default=5_000,
+    show_default=True,
+    help="Time between two lines of progress, in ms.",
+)
 @_settings_option("--producer-props")
 @output_option
 @cluster_options
@@ -151,7 +159,14 @@ def _latency_facts(latencies: Latencies) -> dict[str, float]:
 @perf.command
 @topic_argument
 @click.option("--messages", "--num-records", "messages", type=click.IntRange(1), required=True, help="Records to read.")
-@click.option("--timeout", "timeout_ms", type=click.IntRange(1), default=10_000, show_default=True, help="In ms.")
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="End when no record has arrived for this time, in ms.",
+)
 @click.option("--from-latest", is_flag=True, help="Start at the end; default: at the first record.")
 @_settings_option("--consumer-props")
 @output_option
@@ -216,7 +231,13 @@ def consume(
 @topic_argument
 @click.option("--num-records", type=click.IntRange(1), default=1_000, show_default=True, help="Round trips.")
 @click.option("--record-size", type=click.IntRange(1), default=100, show_default=True, help="Bytes of a value.")
-@click.option("--acks", type=click.Choice(["all", "1"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1"]),
+    default="all",
+    show_default=True,
+    help="all: in-sync replicas have it; 1: the leader.",
+)
 @output_option
 @cluster_options
 def e2e(

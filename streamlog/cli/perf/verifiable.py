@@ -61,7 +61,7 @@ class _Events:
 @topic_argument
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="-1: until SIGINT or SIGTERM.")
 @click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1: without limit.")
-@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
+@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True, help="-1 is all.")
 @click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER instead of NUMBER.")
 @click.option("--repeating-keys", type=click.IntRange(1), help="Keys count from 0 to this number, again and again.")
 @_settings_option("--producer-property")
@@ -167,7 +167,11 @@ async def _wait(events: _Events, seconds: float) -> None:
 @click.option("--group-id", "--group", "group", required=True, metavar="GROUP", help="The group to join.")
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="-1: until SIGINT or SIGTERM.")
 @click.option(
-    "--reset-policy", type=click.Choice(["earliest", "latest", "none"]), default="earliest", show_default=True
+    "--reset-policy",
+    type=click.Choice(["earliest", "latest", "none"]),
+    default="earliest",
+    show_default=True,
+    help="Where to start in partitions without a committed offset; none: an error.",
 )
 @click.option("--enable-autocommit", is_flag=True, help="Commit at intervals; default: after each poll.")
 @click.option("--verbose", is_flag=True, help="An event record_data for each record, too.")

@@ -61,12 +61,20 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="What to print, see above.")
 @click.option("--format", "template", metavar="FORMAT", help="What to print, as kcat: '%t %p %o %k %s\\n'.")
 @click.option("--raw", is_flag=True, help="On a terminal too, print keys and values without escaping.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one object a line, with topic, partition, offset, timestamp, key, value and headers.",
+)
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
+    help="read_committed: no records of transactions that are open or were aborted.",
 )
 @click.option(
     "--on-corrupt-batch",

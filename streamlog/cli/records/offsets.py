@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from streamlog.cli.common.nouns import all_names, matching_topics, topic_partition, topics_argument
+from streamlog.cli.common.nouns import all_names, matching_topics, no_such_partition, topic_partition, topics_argument
 from streamlog.cli.common.output import Output, Row, output_option, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -74,6 +74,8 @@ def offsets(
                     for part in one.partitions
                     if only is None or part.partition in only
                 ]
+            if described and not chosen:
+                raise no_such_partition([one.name for one in described], numbers or "")
         found = await admin.list_offsets(dict.fromkeys(chosen, place)) if chosen else {}
         return [
             {"topic": part.topic, "partition": part.partition, "offset": found[part].offset} for part in sorted(found)

@@ -46,9 +46,9 @@ _IN_FLIGHT_MAX: Final = 1_000
     "--partitioner", metavar="NAME", help="default, round-robin, random, integer-modulo, or a class: module.Class."
 )
 @click.option("--partition", type=click.IntRange(0), help="Write all records to this partition.")
-@click.option("--batch-size", type=click.IntRange(0), help="Size of a batch of records to one partition.")
+@click.option("--batch-size", type=click.IntRange(0), help="Bytes of a batch of records to one partition.")
 @click.option(
-    "--linger-ms", "--timeout", type=click.IntRange(0), help="How long a record waits for others in its batch."
+    "--linger-ms", "--timeout", type=click.IntRange(0), help="How long a record waits for others in its batch, in ms."
 )
 @click.option("--sync", is_flag=True, help="Wait for the acknowledgement of each line before reading the next.")
 @click.option("--producer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the producer.")

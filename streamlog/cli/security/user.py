@@ -74,7 +74,12 @@ def delete(target: Target, name: str) -> None:
 @output_option
 @cluster_options
 def list_users(target: Target, output: Output) -> None:
-    """List the users."""
+    """List the users.
+
+    \b
+    Example:
+      streamlogctl user list
+    """
     names = with_admin(target, lambda admin: admin.list_users())
     show_rows(output, [{"user": name, "principal": f"User:{name}"} for name in names], columns=_COLUMNS)
 

@@ -9,7 +9,15 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import FAILED, complain, end_with
-from streamlog.cli.common.nouns import Noun, all_names, key_values, matching_topics, node_ids, topics_argument
+from streamlog.cli.common.nouns import (
+    Noun,
+    all_names,
+    key_values,
+    matching_topics,
+    new_topics_argument,
+    node_ids,
+    topics_argument,
+)
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -39,7 +47,7 @@ def topic() -> None:
 
 
 @topic.command
-@topics_argument
+@new_topics_argument
 @click.option("--partitions", type=int, help="Number of partitions; default: the cluster's num.partitions.")
 @click.option(
     "--replication-factor",

@@ -17,6 +17,7 @@ out, and is retried all the same, as Kafka's clients do: it may then find its ow
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -111,4 +112,12 @@ class AnyNode:
         if refusal is not None:
             return refusal
         known = ", ".join(self._connections.bootstrap)
-        return BrokerNotAvailableError(f"no node answers at {known}", address=known)
+        return BrokerNotAvailableError(f"no node answers at {known}{_why(error, known)}", address=known)
+
+
+def _why(error: NetworkError, address: str) -> str:
+    """In parentheses, where `address` is the only one and it is known why there is no connection to it."""
+    if re.search(f"(resolving|resolution failed for) {re.escape(address)}", error.message):
+        return " (its host name cannot be resolved)"
+    _, connection, reason = error.message.partition(f"no connection to {address}: ")
+    return f" ({reason})" if connection else ""

@@ -52,6 +52,7 @@ def test_voters_come_and_go(served: ServedCluster) -> None:
 
 def test_a_vote_that_is_not_lost_is_not_restored(served: ServedCluster) -> None:
     assert served.run("cluster", "restore-voter", "1").stdout == "Node 1 has its vote.\n"
+    assert "node 9 is not a voter; the voters are 1" in refused(served.run("cluster", "restore-voter", "9"))
 
 
 def test_a_drain_is_begun_shown_and_called_off(served: ServedCluster) -> None:
@@ -95,6 +96,7 @@ def test_log_directories(served: ServedCluster) -> None:
         "1\t/b\toffline\t0\t0\t0\t0\t0\tnot yet",
     ]
     assert "Error: node 2: gone." in refused(done)
+    assert "topic 'nosuch' does not exist" in refused(served.run("cluster", "log-dirs", "--topic", "nosuch"))
     done = served.run("cluster", "log-dirs", "--broker", "1", "--replicas")
     assert done.stdout.splitlines()[1:] == ["1\t/a\tt\t1\t5\t2\t9\t2"]
     larger = pb.LogDirReplica(topic="large", partition=0, size_bytes=9)

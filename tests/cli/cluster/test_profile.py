@@ -123,7 +123,7 @@ def cluster_of(*arguments: str, **environment: str) -> str:
     """The nodes that `topic list` tries to reach."""
     said = refused(run("topic", "list", *arguments, **environment))
     assert said.startswith("Error: no node answers at ")
-    return said.removeprefix("Error: no node answers at ").partition(": ")[0]
+    return said.removeprefix("Error: no node answers at ").partition(": ")[0].partition(" (")[0]
 
 
 def test_precedence(file: Path) -> None:

@@ -14,10 +14,13 @@ from streamlog.cli.main import main
 from streamlog.errors import (
     BrokerNotAvailableError,
     GroupSubscribedToTopicError,
+    InvalidConfigError,
+    InvalidReplicaAssignmentError,
     InvariantError,
     OutcomeUnknownError,
     QuorumUnavailableError,
     StreamlogError,
+    UnknownTopicOrPartitionError,
     all_errors,
 )
 from tests.cli.served import USAGE, ServedCluster, refused
@@ -36,7 +39,7 @@ def test_no_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         said = refused(CliRunner().invoke(main, ["topic", "list", "--bootstrap-server", address]))
-    assert said.startswith(f"Error: no node answers at {address}: ")
+    assert said.startswith(f"Error: no node answers at {address}")
     assert "streamlogctl local start" in said
 
 
@@ -72,6 +75,41 @@ def test_every_error_is_one_sentence(kind: type[StreamlogError]) -> None:
     assert said.startswith("what is wrong")
     assert said.endswith(".")
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            InvalidConfigError("'retention' is not a setting of topics; did you mean retention.ms?"),
+            "'retention' is not a setting of topics; did you mean retention.ms? List them with 'streamlogctl config "
+            "describe --topic TOPIC --all'.",
+        ),
+        (
+            InvalidConfigError("argument: linger.ms='x': must be a whole number"),
+            "linger.ms='x': must be a whole number.",
+        ),
+        (
+            InvalidConfigError("log.dirs cannot be changed while the node runs: set it in server.properties"),
+            "log.dirs cannot be changed while the node runs: set it in server.properties.",
+        ),
+        (
+            InvalidReplicaAssignmentError("replicas [1, 1]: a node is named twice"),
+            "replicas [1, 1]: a node is named twice.",
+        ),
+        (
+            InvalidReplicaAssignmentError("replicas [1, 9]: node 9 is not registered"),
+            "replicas [1, 9]: node 9 is not registered: see the active nodes with 'streamlogctl cluster describe'.",
+        ),
+        (
+            UnknownTopicOrPartitionError("topic orders has no partition 7: it has 3, numbered from 0"),
+            "topic orders has no partition 7: it has 3, numbered from 0: see its partitions with 'streamlogctl topic "
+            "describe TOPIC'.",
+        ),
+    ],
+)
+def test_what_to_do_fits_what_happened(error: StreamlogError, said: str) -> None:
+    assert sentence(error) == said
 
 
 def test_a_remedy_is_not_repeated() -> None:

@@ -222,6 +222,7 @@ def test_offsets_of_partitions(cluster: InProcessCluster) -> None:
     assert offsets("--topic-partitions", "ends-a-1", "--last", "2") == ["ends-a\t1\t3"]
     assert offsets("--topic-partitions", "ends-a-1", "--time", "4102444800000") == ["ends-a\t1\t-1"]
     assert b"no topic matches 'nothing.*'" in run(cluster, "offsets", "--topic", "nothing.*").stderr
+    assert b"topic ends-a has no partition 7" in run(cluster, "offsets", "ends-a", "--partitions", "7").stderr
     assert b"is not a regular expression" in run(cluster, "offsets", "--topic", "(").stderr
     missing = run(cluster, "offsets", "missing")
     assert missing.returncode == 1

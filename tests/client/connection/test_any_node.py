@@ -123,6 +123,25 @@ async def test_where_the_last_node_is_not_reached_the_error_of_another_one_is_re
     assert asked.monotonic() == 3
 
 
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [
+        ("a/Method: no connection to node1:9092: connection refused", " (connection refused)"),
+        ("a/Method: errors resolving node1:9092: [Domain name not found]", " (its host name cannot be resolved)"),
+        ("a/Method: DNS resolution failed for node1:9092: timeout", " (its host name cannot be resolved)"),
+        ("a/Method: no connection to node2:9092: connection refused", ""),
+        ("a/Method: reset", ""),
+    ],
+)
+async def test_why_the_only_node_does_not_answer(cause: str, why: str) -> None:
+    asked: Any = _Asked(NetworkError(cause))
+    node = AnyNode(asked, asked, asked, AskTimes(total_s=3, unreachable_s=1))
+    call: Any = None
+    with pytest.raises(BrokerNotAvailableError) as raised:
+        await node.ask(call, call)
+    assert str(raised.value) == f"no node answers at node1:9092{why}"
+
+
 def test_that_no_node_answers_is_reported_sooner() -> None:
     async def scenario(bench: Bench) -> None:
         began = bench.clock.monotonic()
