@@ -33,6 +33,7 @@ def build_writing(settings: Mapping[str, object], topic: ui.select) -> None:
         headers = ui.textarea("Headers, as NAME=VALUE in each line").props("rows=2").classes("w-full")
 
         async def write() -> None:
+            result.text = ""
             if not topic.value:
                 refused("Choose a topic.")
                 return
@@ -50,9 +51,8 @@ def build_writing(settings: Mapping[str, object], topic: ui.select) -> None:
             except ValueError as problem:
                 refused(f"{problem}.")
             else:
-                ui.notify(
-                    f"The record was written to {written.topic}-{written.partition} at offset {written.offset}.",
-                    type="positive",
-                )
+                at = f"{written.topic}-{written.partition} at offset {written.offset}"
+                result.text = f"The record was written to {at}."
 
         ui.button("Write", icon="send", on_click=write).props("no-caps")
+        result = ui.label().classes("break-all").props('role="status"')  # stays: the offset is there to be copied
