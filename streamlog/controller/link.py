@@ -12,6 +12,7 @@ Which calls are retried, and why that is safe if the first attempt was carried o
     AlterPartition          not retried if it may have arrived, but OutcomeUnknownError: the partition's leader must
                             distinguish refused from unknown
     ReportOfflineReplicas   they are offline already
+    ResignLeadership        the leader epoch has ended already
     AllocateProducerIds     one block of ids remains unused
     CreateInternalTopic     returns the existing topic
     Suspect                 probes again
@@ -49,8 +50,9 @@ from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.cluster import AllocateProducerIds, ProducerIdBlock
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
+from streamlog.metadata.partitions.leaders import ResignLeadership
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerEpoch, BrokerId, ProducerId, RaftIndex, TopicId
+from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, ProducerId, RaftIndex, TopicId
 from streamlog.ports import Channel, Clock, Network, Random, RpcError
 from streamlog.raft.voters import Voter
 
@@ -156,6 +158,18 @@ class ControllerLink:
         )
         request = convert.to_offline_replicas(command).SerializeToString()
         await self._ask("ReportOfflineReplicas", request, _nothing, lambda active: active.submit(command), timeout_s)
+
+    async def resign_leadership(
+        self, key: PartitionKey, leader_epoch: LeaderEpoch, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """A new leader epoch of a partition that this node leads. StaleBrokerEpochError, QuorumUnavailableError;
+        RpcError (UNIMPLEMENTED) from a controller of an earlier release.
+        """
+        command = ResignLeadership(
+            broker_id=self._node_id, broker_epoch=self._registered(), key=key, leader_epoch=leader_epoch
+        )
+        request = convert.to_resign_leadership(command).SerializeToString()
+        await self._ask("ResignLeadership", request, _nothing, lambda active: active.submit(command), timeout_s)
 
     async def allocate_producer_ids(self, *, timeout_s: float = TIMEOUT_S) -> tuple[ProducerId, int]:
         """A block of unique ids: the first, and how many. StaleBrokerEpochError."""

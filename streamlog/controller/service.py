@@ -47,6 +47,12 @@ class ControllerService:
                     self._report_offline_replicas,
                 ),
                 unary(
+                    "ResignLeadership",
+                    pb.ResignLeadershipRequest,
+                    pb.ResignLeadershipResponse,
+                    self._resign_leadership,
+                ),
+                unary(
                     "AllocateProducerIds",
                     pb.AllocateProducerIdsRequest,
                     pb.AllocateProducerIdsResponse,
@@ -90,6 +96,11 @@ class ControllerService:
         check_speaker(call.info, request.node_id)
         await self._active.submit(convert.offline_replicas(request))
         return pb.ReportOfflineReplicasResponse()
+
+    async def _resign_leadership(self, request: pb.ResignLeadershipRequest, call: Call) -> pb.ResignLeadershipResponse:
+        check_speaker(call.info, request.node_id)
+        await self._active.submit(convert.resign_leadership(request))
+        return pb.ResignLeadershipResponse()
 
     async def _allocate_producer_ids(
         self, request: pb.AllocateProducerIdsRequest, call: Call

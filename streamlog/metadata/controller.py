@@ -58,7 +58,14 @@ from streamlog.metadata.partitions.isr import (
     alter_partition,
     report_offline_replicas,
 )
-from streamlog.metadata.partitions.leaders import BalanceLeaders, ElectLeaders, balance_leaders, elect_leaders
+from streamlog.metadata.partitions.leaders import (
+    BalanceLeaders,
+    ElectLeaders,
+    ResignLeadership,
+    balance_leaders,
+    elect_leaders,
+    resign_leadership,
+)
 from streamlog.metadata.partitions.reassignment import AlterReassignments, alter_reassignments
 from streamlog.metadata.partitions.recovery import RecoverPartitions, recover
 from streamlog.metadata.partitions.settle import Settle, settle
@@ -91,6 +98,7 @@ Command: TypeAlias = (
     | RecoverPartitions
     | RegisterBroker
     | ReportOfflineReplicas
+    | ResignLeadership
     | Settle
     | TakeOver
     | UnregisterBroker
@@ -122,6 +130,7 @@ DECIDERS: Final[Mapping[type[Command], Callable[[Any, MetadataImage, ControllerC
     RecoverPartitions: recover,
     RegisterBroker: register,
     ReportOfflineReplicas: report_offline_replicas,
+    ResignLeadership: resign_leadership,
     Settle: settle,
     TakeOver: take_over,
     UnregisterBroker: unregister,

@@ -116,6 +116,7 @@ _SPARED: Final[dict[str, Callable[[Any, Known], None]]] = {
     "HeartbeatRequest": _of_broker,
     "AlterPartitionRequest": _of_broker,
     "ReportOfflineReplicasRequest": _of_broker,
+    "ResignLeadershipRequest": _of_broker,
     "SuspectRequest": _of_broker,
     "AllocateProducerIdsRequest": _of_broker,
     "AlterConfigsRequest": _alter_configs,

@@ -24,6 +24,7 @@ from streamlog.metadata.partitions.isr import (
     IsrResult,
     ReportOfflineReplicas,
 )
+from streamlog.metadata.partitions.leaders import ResignLeadership
 from streamlog.metadata.records import BrokerListener, MetadataVersion, Partition
 from streamlog.model import (
     NO_BROKER,
@@ -184,6 +185,25 @@ def to_isr_results(results: Sequence[IsrResult], image: MetadataImage) -> pb.Alt
 def isr_results(message: pb.AlterPartitionResponse) -> tuple[IsrResult, ...]:
     """The partitions as clients see them: replicas on fenced nodes are offline, and the last leader is missing."""
     return each(message.results, "results", _result, count_max=PARTITIONS_PER_REQUEST_MAX)
+
+
+def to_resign_leadership(command: ResignLeadership) -> pb.ResignLeadershipRequest:
+    return pb.ResignLeadershipRequest(
+        node_id=command.broker_id,
+        broker_epoch=command.broker_epoch,
+        partition=_to_key(command.key),
+        leader_epoch=command.leader_epoch,
+    )
+
+
+def resign_leadership(message: pb.ResignLeadershipRequest) -> ResignLeadership:
+    """InvalidRequestError."""
+    return ResignLeadership(
+        broker_id=BrokerId(message.node_id),
+        broker_epoch=BrokerEpoch(message.broker_epoch),
+        key=_key(message.partition),
+        leader_epoch=LeaderEpoch(message.leader_epoch),
+    )
 
 
 def to_offline_replicas(command: ReportOfflineReplicas) -> pb.ReportOfflineReplicasRequest:

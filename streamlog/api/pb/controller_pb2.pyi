@@ -504,6 +504,59 @@ class ReportOfflineReplicasResponse(_message.Message):
 Global___ReportOfflineReplicasResponse: _TypeAlias = ReportOfflineReplicasResponse  # noqa: Y015
 
 @_typing.final
+class ResignLeadershipRequest(_message.Message):
+    """The leader of a partition resigns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """`node.id`."""
+    broker_epoch: _builtins.int
+    """Of its registration."""
+    leader_epoch: _builtins.int
+    """In which it leads. If it has ended, nothing changes."""
+    @_builtins.property
+    def partition(self) -> Global___PartitionKey:
+        """Which partition."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        partition: Global___PartitionKey | None = ...,
+        leader_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "leader_epoch", b"leader_epoch", "node_id", b"node_id", "partition", b"partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResignLeadershipRequest: _TypeAlias = ResignLeadershipRequest  # noqa: Y015
+
+@_typing.final
+class ResignLeadershipResponse(_message.Message):
+    """The epoch has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResignLeadershipResponse: _TypeAlias = ResignLeadershipResponse  # noqa: Y015
+
+@_typing.final
 class AllocateProducerIdsRequest(_message.Message):
     """Requests producer ids."""
 

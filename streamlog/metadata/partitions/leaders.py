@@ -44,7 +44,7 @@ from streamlog.metadata.partitions.recovery import (
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.partitions.settle import revisions
 from streamlog.metadata.records import MetadataRecord, Partition, PartitionChangeRecord
-from streamlog.model import NO_BROKER, BrokerId, PartitionId
+from streamlog.model import NO_BROKER, BrokerEpoch, BrokerId, LeaderEpoch, PartitionId
 
 # Leaderships moved in one step. Kafka's MAX_ELECTIONS_PER_IMBALANCE.
 BALANCE_MAX: Final = 1_000
@@ -65,6 +65,15 @@ class ElectLeaders(Struct, frozen=True, kw_only=True):
     )
     dry_run: bool = False  # unclean: report the choice and the candidates, change nothing
     answers: tuple[PartitionAnswers, ...] = ()  # unclean: the replicas' states as reported by the nodes
+
+
+class ResignLeadership(Struct, frozen=True, kw_only=True):
+    """From the leader of the partition in this epoch: it needs a moment without a role."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    key: PartitionKey
+    leader_epoch: LeaderEpoch
 
 
 class ElectionResult(Struct, frozen=True, kw_only=True):
@@ -112,6 +121,24 @@ def elect_leaders(
             leader = _leader_of(image, name, partition_id)
             results.append(ElectionResult(topic=name, partition_id=partition_id, leader=leader, error=error))
     return _decided(results, records)
+
+
+def resign_leadership(
+    command: ResignLeadership, image: MetadataImage, context: ControllerContext
+) -> MetadataDecision[None]:
+    """A new leader epoch: the first other replica in sync leads; where there is none, the same one again. Nothing if
+    the epoch has ended, or the topic is deleted. StaleBrokerEpochError.
+    """
+    image.require_broker(command.broker_id, command.broker_epoch)
+    topic_id, partition_id = command.key
+    topic = image.topics.get(topic_id)
+    partition = topic.partitions.get(partition_id) if topic is not None else None
+    if partition is None or (partition.leader, partition.leader_epoch) != (command.broker_id, command.leader_epoch):
+        return MetadataDecision(response=None)
+    others = (b for b in partition.replicas if b in partition.isr and b != command.broker_id)
+    leader = next(others, command.broker_id)
+    record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, leader=leader)
+    return MetadataDecision(response=None, records=(record,))
 
 
 def balance_leaders(

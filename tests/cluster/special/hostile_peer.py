@@ -67,6 +67,12 @@ class Hostile:
                 "Controller/ReportOfflineReplicas",
                 controller_pb2.ReportOfflineReplicasRequest(node_id=node_id, broker_epoch=stale, partitions=[key]),
             ),
+            (
+                "Controller/ResignLeadership",
+                controller_pb2.ResignLeadershipRequest(
+                    node_id=node_id, broker_epoch=stale, partition=key, leader_epoch=partition.leader_epoch
+                ),
+            ),
             ("Controller/Suspect", controller_pb2.SuspectRequest(node_id=node_id, broker_epoch=stale)),
             *(("Controller/AlterPartition", request) for request in self._proposals(key, partition, broker, stale)),
             *(("Replication/FetchRange", request) for request in self._ranges(topic, partition_id)),

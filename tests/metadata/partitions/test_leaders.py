@@ -24,11 +24,12 @@ from streamlog.metadata.partitions.leaders import (
     ElectionResult,
     ElectLeaders,
     RequestedElection,
+    ResignLeadership,
 )
 from streamlog.metadata.partitions.recovery import PartitionAnswers
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.settings import ControllerSettings
-from streamlog.model import NO_BROKER, BrokerId, PartitionId
+from streamlog.model import NO_BROKER, BrokerId, LeaderEpoch, PartitionId
 from tests.metadata.examples import ids
 from tests.metadata.rig import Rig
 
@@ -211,3 +212,35 @@ class TestBalance:
         before = rig.image
         rig.do(BalanceLeaders())
         assert rig.image is before
+
+
+class TestResignation:
+    """A leader that needs a moment without a role gets a new leader epoch."""
+
+    @pytest.fixture
+    def rig(self) -> Rig:
+        rig = Rig()
+        rig.start_all(1, 2, 3)
+        rig.create("t", assignments=(ids(1, 2, 3),))
+        rig.create("u", assignments=(ids(1),))
+        return rig
+
+    def resign(self, rig: Rig, node: int, leader_epoch: int, topic: str = "t") -> None:
+        key, epoch = rig.key(topic), LeaderEpoch(leader_epoch)
+        rig.do(ResignLeadership(broker_id=BrokerId(node), broker_epoch=rig.epoch(node), key=key, leader_epoch=epoch))
+
+    def test_another_replica_in_sync_leads(self, rig: Rig) -> None:
+        self.resign(rig, 1, 0)
+        after = rig.partition()
+        assert (after.leader, after.leader_epoch, after.isr) == (2, 1, ids(1, 2, 3))
+
+    def test_the_only_one_leads_again_in_a_new_epoch(self, rig: Rig) -> None:
+        self.resign(rig, 1, 0, "u")
+        after = rig.partition("u")
+        assert (after.leader, after.leader_epoch, after.isr) == (1, 1, ids(1))
+
+    def test_a_stale_request_changes_nothing(self, rig: Rig) -> None:
+        before = rig.partition()
+        self.resign(rig, 2, 0)  # it does not lead
+        self.resign(rig, 1, 7)
+        assert rig.partition() == before
