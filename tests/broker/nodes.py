@@ -23,11 +23,12 @@ from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import BrokerSessionTimer
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import AlterPartition, IsrProposal, IsrResult, ReportOfflineReplicas
+from streamlog.metadata.partitions.leaders import ResignLeadership
 from streamlog.metadata.partitions.recovery import PartitionAnswers, RecoverPartitions, to_query
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
-from streamlog.model import Acks, BrokerEpoch, BrokerId, Offset, PartitionId, TopicPartition
+from streamlog.model import Acks, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports.bundle import Ports
 from streamlog.records import decode_batch, scan_headers
 from streamlog.sim import SimLoop
@@ -148,6 +149,13 @@ class DataNode:
         assert self.epoch is not None
         await self.cluster.ask(
             self.me, ReportOfflineReplicas(broker_id=self.me, broker_epoch=self.epoch, partitions=tuple(partitions))
+        )
+
+    async def resign_leadership(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
+        assert self.epoch is not None
+        await self.cluster.ask(
+            self.me,
+            ResignLeadership(broker_id=self.me, broker_epoch=self.epoch, key=key, leader_epoch=leader_epoch),
         )
 
 

@@ -41,6 +41,7 @@ from streamlog.model import (
     BrokerEpoch,
     BrokerId,
     IsolationLevel,
+    LeaderEpoch,
     Offset,
     PartitionId,
     ProducerEpoch,
@@ -81,9 +82,15 @@ class FakeIsrChanges(Struct):
 
 class FakeController(Struct):
     reported: list[PartitionKey] = field(default_factory=list)
+    resigned: list[tuple[PartitionKey, LeaderEpoch]] = field(default_factory=list)
+    on_resigned: Callable[[], None] = lambda: None  # commits the new leader epoch
 
     async def report_offline_replicas(self, partitions: Sequence[PartitionKey]) -> None:
         self.reported += partitions
+
+    async def resign_leadership(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
+        self.resigned.append((key, leader_epoch))
+        self.on_resigned()
 
 
 class Recorder(Struct):

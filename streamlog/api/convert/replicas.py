@@ -16,6 +16,7 @@ from streamlog.metadata.decision import BATCH_RECORDS
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 
 NODES_PER_REQUEST_MAX: Final = 1_000
+PATH_LENGTH_MAX: Final = 4_096
 
 
 def describe_log_dirs(message: pb.DescribeLogDirsRequest) -> tuple[tuple[BrokerId, ...], frozenset[str]]:
@@ -70,6 +71,65 @@ def add_replica(
         log_start=log_start,
         log_end=log_end,
         damaged_ranges=damaged_ranges,
+    )
+
+
+def add_future_replica(
+    row: pb.LogDir, partition: TopicPartition, *, size_bytes: int, offset_lag: int, error: StreamlogError | None
+) -> None:
+    row.future_replicas.add(
+        topic=partition.topic,
+        partition=partition.partition,
+        size_bytes=size_bytes,
+        offset_lag=offset_lag,
+        error=None if error is None else to_message(error),
+    )
+
+
+class ReplicaLogDir(Struct, frozen=True, kw_only=True):
+    """Where a replica is to be."""
+
+    at: TopicPartition
+    node_id: BrokerId
+    log_dir: str
+
+
+def replica_log_dirs(message: pb.AlterReplicaLogDirsRequest) -> tuple[ReplicaLogDir, ...]:
+    """InvalidRequestError, InvalidTopicError."""
+    wanted = each(message.replicas, "replicas", _replica_log_dir, count_min=1, count_max=BATCH_RECORDS)
+    distinct([(one.at.topic, one.at.partition, one.node_id) for one in wanted], "replicas")
+    return wanted
+
+
+def _replica_log_dir(message: pb.ReplicaLogDir) -> ReplicaLogDir:
+    if not 0 < len(message.log_dir) <= PATH_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"log_dir has {len(message.log_dir)} characters, but must have 1 to {PATH_LENGTH_MAX}",
+            field="log_dir",
+            limit=PATH_LENGTH_MAX,
+        )
+    return ReplicaLogDir(
+        at=TopicPartition(topic_name(message.topic), partition_id(message.partition)),
+        node_id=node_id(message.node_id),
+        log_dir=message.log_dir,
+    )
+
+
+def to_replica_log_dirs(wanted: Sequence[ReplicaLogDir]) -> pb.AlterReplicaLogDirsRequest:
+    return pb.AlterReplicaLogDirsRequest(
+        replicas=[
+            pb.ReplicaLogDir(topic=one.at.topic, partition=one.at.partition, node_id=one.node_id, log_dir=one.log_dir)
+            for one in wanted
+        ]
+    )
+
+
+def replica_log_dir_result(wanted: ReplicaLogDir, error: StreamlogError | None) -> pb.ReplicaLogDirResult:
+    return pb.ReplicaLogDirResult(
+        topic=wanted.at.topic,
+        partition=wanted.at.partition,
+        node_id=wanted.node_id,
+        error=None if error is None else to_message(error),
     )
 
 

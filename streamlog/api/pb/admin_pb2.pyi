@@ -2306,6 +2306,46 @@ class LogDirReplica(_message.Message):
 Global___LogDirReplica: _TypeAlias = LogDirReplica  # noqa: Y015
 
 @_typing.final
+class FutureReplica(_message.Message):
+    """A replica that moves to a log directory from another one of its node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    OFFSET_LAG_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """Index of the partition."""
+    size_bytes: _builtins.int
+    """Size of the copy so far, in bytes."""
+    offset_lag: _builtins.int
+    """How many offsets of the replica are not in the copy yet, at most."""
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Absent: it moves, or waits for its turn. Otherwise why the move ended, until the next request or a restart."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        offset_lag: _builtins.int = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "offset_lag", b"offset_lag", "partition", b"partition", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FutureReplica: _TypeAlias = FutureReplica  # noqa: Y015
+
+@_typing.final
 class ScrubProgress(_message.Message):
     """Progress of the scrub of a log directory, which reads all of it to find damage (log.scrub.interval.ms)."""
 
@@ -2363,6 +2403,7 @@ class LogDir(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     SCRUB_FIELD_NUMBER: _builtins.int
+    FUTURE_REPLICAS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path on that node."""
     directory_id: _builtins.bytes
@@ -2383,6 +2424,10 @@ class LogDir(_message.Message):
     def scrub(self) -> Global___ScrubProgress:
         """The scrub in progress, or the last one."""
 
+    @_builtins.property
+    def future_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___FutureReplica]:
+        """The replicas that move here, by rising topic and partition. They are not among `replicas` yet."""
+
     def __init__(
         self,
         *,
@@ -2393,10 +2438,11 @@ class LogDir(_message.Message):
         replicas: _abc.Iterable[Global___LogDirReplica] | None = ...,
         error: _common_pb2.StreamlogError | None = ...,
         scrub: Global___ScrubProgress | None = ...,
+        future_replicas: _abc.Iterable[Global___FutureReplica] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "error", b"error", "path", b"path", "replicas", b"replicas", "scrub", b"scrub", "total_bytes", b"total_bytes", "usable_bytes", b"usable_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "error", b"error", "future_replicas", b"future_replicas", "path", b"path", "replicas", b"replicas", "scrub", b"scrub", "total_bytes", b"total_bytes", "usable_bytes", b"usable_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2459,6 +2505,126 @@ class DescribeLogDirsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeLogDirsResponse: _TypeAlias = DescribeLogDirsResponse  # noqa: Y015
+
+@_typing.final
+class ReplicaLogDir(_message.Message):
+    """A replica, and the log directory where it is to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    LOG_DIR_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """Index of the partition, from 0."""
+    node_id: _builtins.int
+    """Id of the node that has the replica."""
+    log_dir: _builtins.str
+    """Path of the directory, as in `log.dirs` of the node. Where the replica is there already, its move is cancelled."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        node_id: _builtins.int = ...,
+        log_dir: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_dir", b"log_dir", "node_id", b"node_id", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaLogDir: _TypeAlias = ReplicaLogDir  # noqa: Y015
+
+@_typing.final
+class AlterReplicaLogDirsRequest(_message.Message):
+    """Moves replicas between log directories."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogDir]:
+        """1 to 2,000; no replica twice."""
+
+    def __init__(
+        self,
+        *,
+        replicas: _abc.Iterable[Global___ReplicaLogDir] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterReplicaLogDirsRequest: _TypeAlias = AlterReplicaLogDirsRequest  # noqa: Y015
+
+@_typing.final
+class ReplicaLogDirResult(_message.Message):
+    """Whether a replica is going to move."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """Index of the partition."""
+    node_id: _builtins.int
+    """Id of the node."""
+    @_builtins.property
+    def error(self) -> _common_pb2.StreamlogError:
+        """Absent: the move is under way, or waits for its turn. INVALID_REQUEST: the node has no such directory, or no replica.
+        STORAGE_ERROR: a disk has failed.
+        """
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        node_id: _builtins.int = ...,
+        error: _common_pb2.StreamlogError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "node_id", b"node_id", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaLogDirResult: _TypeAlias = ReplicaLogDirResult  # noqa: Y015
+
+@_typing.final
+class AlterReplicaLogDirsResponse(_message.Message):
+    """Response to an AlterReplicaLogDirsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogDirResult]:
+        """In the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        replicas: _abc.Iterable[Global___ReplicaLogDirResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterReplicaLogDirsResponse: _TypeAlias = AlterReplicaLogDirsResponse  # noqa: Y015
 
 @_typing.final
 class DigestReplicasRequest(_message.Message):

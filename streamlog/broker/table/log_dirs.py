@@ -6,6 +6,7 @@ import base64
 
 from msgspec import Struct, field
 
+from streamlog.broker.table.log_moves import LogMoves, MovingReplica
 from streamlog.errors import StorageError
 from streamlog.model import Offset, TopicPartition
 from streamlog.ports import FileSystem
@@ -30,11 +31,14 @@ class LogDirDescription(Struct, frozen=True, kw_only=True):
     replicas: tuple[ReplicaOnDisk, ...]  # by topic and partition, ascending
     error: StorageError | None  # None: it works
     scrub: ScrubProgress = field(default_factory=ScrubProgress)
+    future_replicas: tuple[MovingReplica, ...] = ()  # that move here; by topic and partition, ascending
 
 
-def describe(fs: FileSystem, directories: LogDirectories, topics: frozenset[str]) -> list[LogDirDescription]:
+def describe(
+    fs: FileSystem, directories: LogDirectories, moves: LogMoves, topics: frozenset[str]
+) -> list[LogDirDescription]:
     """In the order of the configuration, those that could not be opened last. No topics: all."""
-    opened = [_describe(fs, directory, topics) for directory in directories]
+    opened = [_describe(fs, directory, moves, topics) for directory in directories]
     known = {description.path for description in opened}
     closed = [
         LogDirDescription(path=path, directory_id=b"", total_bytes=-1, usable_bytes=-1, replicas=(), error=error)
@@ -44,7 +48,7 @@ def describe(fs: FileSystem, directories: LogDirectories, topics: frozenset[str]
     return opened + closed
 
 
-def _describe(fs: FileSystem, directory: LogDirectory, topics: frozenset[str]) -> LogDirDescription:
+def _describe(fs: FileSystem, directory: LogDirectory, moves: LogMoves, topics: frozenset[str]) -> LogDirDescription:
     replicas = tuple(
         ReplicaOnDisk(
             partition=partition,
@@ -71,6 +75,9 @@ def _describe(fs: FileSystem, directory: LogDirectory, topics: frozenset[str]) -
         replicas=replicas,
         error=directory.failure,
         scrub=directory.scrub,
+        future_replicas=tuple(
+            one for one in moves.in_directory(directory) if not topics or one.partition.topic in topics
+        ),
     )
 
 

@@ -10,6 +10,7 @@
                                             that lacks records truncate theirs. The only replica leads without appends
     any leader      producers to restore    restored, after an interrupted truncation; then leading, or following
     follows         damage in the log       truncated, then following: the leader has the records
+    any             a copy that caught up   swapped, once there is no role (`log_moves`); then the role
     no leader                               no role
 
 `assign` ends a role that is not assigned any more at once, synchronously. What takes time is done in one task
@@ -42,6 +43,7 @@ from streamlog.ports import Ports
 from streamlog.replication.leader import LeaderTerm
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.directories.directory import LogDirectory
+from streamlog.storage.directories.log_move import LogMove
 from streamlog.storage.log.log import Log
 
 
@@ -102,6 +104,7 @@ class Replica:
         self._set_aside = False  # the log found at the start: it names another topic, of the same name or by damage
         self._ending: FollowerReplica | None = None  # ended, with a truncation that may be in progress
         self._last_high_watermark = Offset(0)  # of the last role, or of the checkpoint
+        self._move: LogMove | None = None  # to another log directory: the copy has caught up
         self._working = False
 
     def found(self, log: Log, topic_id: TopicId | None, high_watermark: Offset) -> None:
@@ -202,6 +205,24 @@ class Replica:
         if self.leader is not None and self.offline is None:
             self._become_unfit(error)
 
+    def swap(self, move: LogMove) -> None:
+        """The copy has caught up: it takes the log's place when there is no role. A follower's role ends for that; a
+        leader's only with its leader epoch, because a leadership does not begin twice in the same one.
+        """
+        if self.log is not move.log or self.offline is not None:
+            return
+        self._move = move
+        if self.follower is not None:
+            self._end(StorageError(f"{self.partition} moves to another log directory"))
+        if not self._working:
+            self._settle()
+
+    def withdraw(self, move: LogMove) -> bool:
+        """Whether its swap has not begun, and will not."""
+        if self._move is move:
+            self._move = None
+        return not move.is_swapping
+
     def stop(self, error: StreamlogError) -> None:
         """The node stops: end the role."""
         self._end(error)
@@ -287,7 +308,9 @@ class Replica:
         leader = assigned.partition.leader
         if log.damage is not None:
             return log.discard_damage if leader not in (self._context.me, NO_BROKER) else None
-        return self._restore_producers if log.derived.producers_stale else None
+        if log.derived.producers_stale:
+            return self._restore_producers
+        return self._swap if self._move is not None and self._move.log is log else None
 
     async def _wait_for_ending(self) -> None:
         """What it has appended or truncated after its role ended counts: the high watermark is that of the log."""
@@ -344,6 +367,17 @@ class Replica:
             await self.log.restore_producers()
         except OSError as e:
             raise self._directory(self.log).fail(e) from e
+
+    async def _swap(self) -> None:
+        """The log that is used from now on has the same records, so the high watermark is the same."""
+        move, self._move = self._move, None
+        assert move is not None
+        try:
+            self.log = await move.swap(self._context.settings_of(self.partition.topic).log)
+            self.log.config = self._context.settings_of(self.partition.topic).log  # it may have changed meanwhile
+            await self._context.forget_high_watermark(self.partition)  # in the checkpoint of the other directory
+        finally:
+            move.settled.set()
 
     def _directory(self, log: Log) -> LogDirectory:
         return next(one for one in self._context.directories if one.logs.get(self.partition) is log)

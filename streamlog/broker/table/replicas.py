@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from streamlog.aio.group_tasks import start_unless_ending
 from streamlog.broker.following.follower_replica import FollowerReplica
@@ -26,6 +27,7 @@ from streamlog.broker.table.deleted_records import LocalDeletion
 from streamlog.broker.table.high_watermark_checkpoint import HighWatermarks
 from streamlog.broker.table.lag_reviews import LagReviews
 from streamlog.broker.table.log_dirs import LogDirDescription, describe
+from streamlog.broker.table.log_moves import LeadershipResigner, LogMoves
 from streamlog.broker.table.log_upkeep import upkeep_of
 from streamlog.broker.table.offline_reports import OfflineReplicaReporter, OfflineReports
 from streamlog.broker.table.partition_metadata import read_topic_id
@@ -56,6 +58,10 @@ from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
 
 
+class ReplicaController(OfflineReplicaReporter, LeadershipResigner, Protocol):
+    """The active controller."""
+
+
 class Replicas:
     """Owned by the node. One event loop. Lifecycle: open, run, close."""
 
@@ -67,7 +73,7 @@ class Replicas:
         configs: NodeConfigs,
         links: ReplicaFollowing,
         isr_proposer: IsrProposer,
-        offline_reporter: OfflineReplicaReporter,
+        controller: ReplicaController,
         ports: Ports,
         may_delete_by_time: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -84,8 +90,16 @@ class Replicas:
         self._on_leading: tuple[Callable[[LeaderReplica], None], ...] = ()
         self._settings = SettingsByTopic(configs, ports.probe)
         self._tasks: asyncio.TaskGroup | None = None  # while running
-        self._reports = OfflineReports(offline_reporter, ports.probe, self._unreported)
+        self._reports = OfflineReports(controller, ports.probe, self._unreported)
         self._high_watermarks = HighWatermarks(ports.fs, directories, ports.probe, self._high_watermarks_of)
+        self.moves = LogMoves(
+            ports,
+            directories,
+            controller,
+            self._replicas.get,
+            lambda: configs.node[node_settings.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
+            self._spawn,
+        )
         self.traffic = Traffic()
         self.repairs = Repairs(
             me,
@@ -272,7 +286,16 @@ class Replicas:
 
     def describe_log_dirs(self, topics: Sequence[str] = ()) -> list[LogDirDescription]:
         """The log directories in the order of the configuration; only of these topics, if any are named."""
-        return describe(self._ports.fs, self._directories, frozenset(topics))
+        return describe(self._ports.fs, self._directories, self.moves, frozenset(topics))
+
+    def move_log(self, topic: str, topic_id: TopicId | None, partition: PartitionId, path: str) -> None:
+        """Begin to move the replica to the log directory with this path; where it is there, cancel its move.
+
+        UnknownTopicOrPartitionError, UnknownTopicIdError, InvalidRequestError, StorageError.
+        """
+        found = self._topic(topic, topic_id)
+        require_partition(found, partition)
+        self.moves.request(TopicPartition(found.name, partition), path)
 
     async def digest(
         self,

@@ -23,6 +23,7 @@ from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import (
     ClusterDescription,
     DrainProgress,
+    FutureReplica,
     LogDirReplica,
     NodeLogDirs,
     NodeState,
@@ -56,7 +57,19 @@ _DISK_COLUMNS: Final = (
     "scrub",
 )
 _TOPIC_COLUMNS: Final = ("topic", "partitions", "replicas", "size_bytes", "largest_replica_bytes", "damaged")
-_REPLICA_COLUMNS: Final = ("node", "path", "topic", "partition", "size_bytes", "log_start", "log_end", "damaged")
+_REPLICA_COLUMNS: Final = (
+    "node",
+    "path",
+    "topic",
+    "partition",
+    "size_bytes",
+    "log_start",
+    "log_end",
+    "damaged",
+    "is_future",
+    "offset_lag",
+    "move",
+)
 # A drain moves whole replicas, so a shorter interval would not help.
 _ASK_AGAIN_S: Final = 0.5
 
@@ -390,9 +403,13 @@ def log_dirs(
                         "log_start": replica.log_start,
                         "log_end": replica.log_end,
                         "damaged": replica.damaged_ranges,
+                        "is_future": False,
+                        "offset_lag": 0,
+                        "move": "",
                     }
                     for replica in directory.replicas
                 ]
+                rows += [where | _future_row(one) for one in directory.future_replicas]
             else:
                 rows.append(
                     where
@@ -408,6 +425,21 @@ def log_dirs(
                 )
     show_rows(output, rows, columns=_REPLICA_COLUMNS if each else _DISK_COLUMNS)
     end_with((f"node {node.node_id}", node.error) for node in found)
+
+
+def _future_row(one: FutureReplica) -> dict[str, str | int]:
+    """A copy, whose replica moves here from another directory; or why it does not move any more."""
+    return {
+        "topic": one.at.topic,
+        "partition": one.at.partition,
+        "size_bytes": one.size_bytes,
+        "log_start": "",
+        "log_end": "",
+        "damaged": 0,
+        "is_future": True,
+        "offset_lag": one.offset_lag,
+        "move": "under way" if one.error is None else f"ended: {one.error.message}",
+    }
 
 
 def _sizes_by_topic(nodes: Sequence[NodeLogDirs]) -> list[Row]:

@@ -1,1 +1,1 @@
-"""`streamlogctl partition`: `commands`; `plan` makes plans of moves, `rebalance` starts them; `throttle`."""
+"""`streamlogctl partition`: `commands`; `plan` makes plans of moves, `rebalance` starts them; `throttle`; `log_dir`."""

@@ -23,6 +23,7 @@ from streamlog.cli.common.output import Output, Row, output_option, say, show_js
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.partition.log_dir import move_log_dir
 from streamlog.cli.partition.rebalance import Found, look, moved, plan_json, planned
 from streamlog.cli.partition.throttle import set_throttle, throttle_option
 from streamlog.client.admin.async_admin import AsyncAdmin
@@ -64,6 +65,9 @@ _DIGEST_TIMEOUT_S: Final = 3_600.0
 @click.group(cls=Noun)
 def partition() -> None:
     """Elect leaders, move replicas, compare and repair replicas."""
+
+
+partition.add_command(move_log_dir)
 
 
 @partition.command

@@ -279,6 +279,22 @@ def _log_dir(message: pb.LogDir) -> values.LogDir:
         ),
         error=_error(message),
         scrub=_scrub(message.scrub) if message.HasField("scrub") else None,
+        future_replicas=tuple(
+            values.FutureReplica(
+                at=TopicPartition(replica.topic, PartitionId(replica.partition)),
+                size_bytes=replica.size_bytes,
+                offset_lag=replica.offset_lag,
+                error=_error(replica),
+            )
+            for replica in message.future_replicas
+        ),
+    )
+
+
+def replica_log_dirs(response: pb.AlterReplicaLogDirsResponse) -> tuple[values.ReplicaLogDirResult, ...]:
+    return tuple(
+        values.ReplicaLogDirResult(at=values.ReplicaOnNode(row.topic, row.partition, row.node_id), error=_error(row))
+        for row in response.replicas
     )
 
 

@@ -58,6 +58,7 @@ _LIST_PARTITION_REASSIGNMENTS: Final = unary(
 _DIGEST_REPLICAS: Final = unary(f"{_ADMIN}/DigestReplicas", pb.DigestReplicasResponse)
 _REPAIR_REPLICAS: Final = unary(f"{_ADMIN}/RepairReplicas", pb.RepairReplicasResponse)
 _DESCRIBE_CLUSTER: Final = unary(f"{_ADMIN}/DescribeCluster", pb.DescribeClusterResponse)
+_ALTER_REPLICA_LOG_DIRS: Final = unary(f"{_ADMIN}/AlterReplicaLogDirs", pb.AlterReplicaLogDirsResponse)
 _DESCRIBE_LOG_DIRS: Final = unary(f"{_ADMIN}/DescribeLogDirs", pb.DescribeLogDirsResponse)
 _DRAIN_NODE: Final = unary(f"{_ADMIN}/DrainNode", pb.DrainNodeResponse)
 _UNREGISTER_NODE: Final = unary(f"{_ADMIN}/UnregisterNode", pb.UnregisterNodeResponse)
@@ -337,6 +338,19 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
         """In ascending order of node ids. Without ids: all active nodes; without topics: all replicas."""
         request = pb.DescribeLogDirsRequest(node_ids=node_ids, topics=topics)
         return answers.log_dirs(await self._nodes.ask(_DESCRIBE_LOG_DIRS, request))
+
+    async def alter_replica_log_dirs(
+        self, moves: Mapping[values.ReplicaOnNode, str]
+    ) -> tuple[values.ReplicaLogDirResult, ...]:
+        """Move replicas to other log directories of their nodes, given as in `log.dirs`; for the directory where it is
+        already, the move of a replica is cancelled. Copying continues after the response: see `describe_log_dirs`.
+        """
+        wanted = [
+            pb.ReplicaLogDir(topic=at.topic, partition=at.partition, node_id=at.node_id, log_dir=path)
+            for at, path in moves.items()
+        ]
+        request = pb.AlterReplicaLogDirsRequest(replicas=wanted)
+        return answers.replica_log_dirs(await self._nodes.ask(_ALTER_REPLICA_LOG_DIRS, request))
 
     async def drain_node(self, node_id: int) -> values.DrainProgress:
         """Start to move all replicas away from a node, or report the progress. Returns before they have moved."""

@@ -75,6 +75,7 @@ class Admin:
     describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
     alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
+    alter_replica_log_dirs = blocking(AsyncAdmin.alter_replica_log_dirs)
     drain_node = blocking(AsyncAdmin.drain_node)
     cancel_drain = blocking(AsyncAdmin.cancel_drain)
     drain_progress = blocking(AsyncAdmin.drain_progress)

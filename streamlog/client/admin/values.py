@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -281,6 +282,28 @@ class Scrub(Struct, frozen=True, kw_only=True):
     damaged_ranges: int  # found in it, repaired or not
 
 
+class FutureReplica(Struct, frozen=True, kw_only=True):
+    """A replica that moves to a log directory from another one of its node."""
+
+    at: TopicPartition
+    size_bytes: int  # of the copy
+    offset_lag: int  # how many offsets are not in the copy yet, at most
+    error: StreamlogError | None = None  # why the move ended; None: it is under way, or waits for its turn
+
+
+class ReplicaOnNode(NamedTuple):
+    """One replica of a partition."""
+
+    topic: str
+    partition: int
+    node_id: int
+
+
+class ReplicaLogDirResult(Struct, frozen=True, kw_only=True):
+    at: ReplicaOnNode
+    error: StreamlogError | None  # None: it moves, or waits for its turn
+
+
 class LogDir(Struct, frozen=True, kw_only=True):
     path: str
     directory_id: bytes
@@ -289,6 +312,7 @@ class LogDir(Struct, frozen=True, kw_only=True):
     replicas: tuple[LogDirReplica, ...]  # in ascending order
     error: StreamlogError | None
     scrub: Scrub | None = None  # None: none yet
+    future_replicas: tuple[FutureReplica, ...] = ()  # that move here: they are not in `replicas` yet
 
 
 class NodeLogDirs(Struct, frozen=True, kw_only=True):

@@ -190,6 +190,9 @@ LEADER_REPLICATION_THROTTLED_RATE: Final = Setting(
 FOLLOWER_REPLICATION_THROTTLED_RATE: Final = Setting(
     "follower.replication.throttled.rate", size_bytes(1, INT64_MAX), INT64_MAX, update=Update.PER_BROKER,
     doc="The maximum rate (bytes/s) at which a node receives for replicas that are being moved or catch up.")
+REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND: Final = Setting(
+    "replica.alter.log.dirs.io.max.bytes.per.second", size_bytes(1, INT64_MAX), INT64_MAX, update=Update.PER_BROKER,
+    doc="The maximum rate (bytes/s) at which a node copies replicas that move between its log directories.")
 
 # -- limits
 

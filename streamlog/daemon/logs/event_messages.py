@@ -109,6 +109,16 @@ SENTENCES: Final[Mapping[str, str]] = {
     "scanned",
     "epochs_rebuilt": "{path} is damaged at position {position} ({reason}): rebuilt from the log",
     "stray_directory": "{path} was set aside: no topic of the cluster had it. Remove it if its records are not needed",
+    "log_move_begun": "{partition} begins to move from {source} to {target}",
+    "log_moved": "{partition} has moved from {source} to {target}",
+    "log_move_ended": "{partition} does not move to {target}: {reason}",
+    "log_move_interrupted": "{path} is the copy of a replica whose move a restart has ended: it is removed; request "
+    "the move again, if it is still wanted",
+    "log_move_completed": "{path} is what a move to another log directory has left behind: it is removed",
+    "log_move_undecided": "{path} may have moved to a log directory that is offline: its replica is offline until "
+    "that directory is back. Restart the node with all its log.dirs",
+    "leadership_not_resigned": "{partition} cannot complete its move to another log directory yet: the controller "
+    "gave it no new leader epoch ({reason}); will retry",
     "cleaning_gave_up": "compaction leaves {path} as it is: {reason}",
     "coordinator_loaded": "coordinates {partition}: read {records} records in {took_ms} ms",
     "coordinator_failed": "cannot coordinate the groups or transactions of {partition}: {reason}",
@@ -135,6 +145,9 @@ WARNINGS: Final = frozenset(
         "heartbeat_unanswered",
         "log_differs",
         "log_directory_offline",
+        "log_move_ended",
+        "log_move_interrupted",
+        "log_move_undecided",
         "own_vote_missing",
         "quorum_leader_ignored",
         "quorum_peer_dropped",

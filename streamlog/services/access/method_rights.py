@@ -236,6 +236,7 @@ METHOD_RIGHTS: Final[Mapping[str, MethodRight]] = {
     _ADMIN + "AddVoter": _cluster(_O.ALTER),
     _ADMIN + "RemoveVoter": _cluster(_O.ALTER),
     _ADMIN + "DescribeLogDirs": _cluster(_O.DESCRIBE),
+    _ADMIN + "AlterReplicaLogDirs": _cluster(_O.ALTER),
     _ADMIN + "DigestReplicas": _cluster(_O.DESCRIBE),
     _ADMIN + "DeleteRecords": _topics(_O.DELETE, lambda request: (one.topic for one in request.partitions)),
     _ADMIN + "RepairReplicas": _cluster(_O.ALTER),

@@ -36,6 +36,7 @@ METHODS_OF_FEATURE: Final[Mapping[str, tuple[str, ...]]] = {
     CLIENT_QUOTAS: ("Admin/AlterClientQuotas", "Admin/DescribeClientQuotas"),
     "cluster": (
         "Admin/AddVoter",
+        "Admin/AlterReplicaLogDirs",
         "Admin/DescribeCluster",
         "Admin/DescribeLogDirs",
         "Admin/DrainNode",

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from streamlog.api.convert import replicas as convert
 from streamlog.api.convert.fields import partition_id, topic_name
-from streamlog.api.convert.replicas import DigestQuery
+from streamlog.api.convert.replicas import DigestQuery, ReplicaLogDir
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
@@ -28,6 +28,7 @@ from streamlog.services.common.paging import PAGE_BYTES
 from streamlog.services.common.topics import unknown_topic
 
 _DESCRIBE_LOG_DIRS: Final = "/streamlog.v1.Admin/DescribeLogDirs"
+_ALTER_REPLICA_LOG_DIRS: Final = "/streamlog.v1.Admin/AlterReplicaLogDirs"
 _DIGEST_REPLICAS: Final = "/streamlog.v1.Admin/DigestReplicas"
 _REPAIR_REPLICAS: Final = "/streamlog.v1.Admin/RepairReplicas"
 _AT_ONCE: Final = 16
@@ -38,6 +39,8 @@ class Disks(Protocol):
     """The replicas of this node: streamlog.broker.Replicas."""
 
     def describe_log_dirs(self, topics: Sequence[str] = ()) -> Sequence[LogDirDescription]: ...
+
+    def move_log(self, topic: str, topic_id: TopicId | None, partition: PartitionId, path: str) -> None: ...
 
     async def digest(
         self,
@@ -102,6 +105,14 @@ class NodeQueries:
                 total_bytes=found.scrub.total_bytes,
                 damaged_ranges=found.scrub.damaged_ranges,
             )
+            for moving in found.future_replicas:
+                convert.add_future_replica(
+                    row,
+                    moving.partition,
+                    size_bytes=moving.size_bytes,
+                    offset_lag=moving.offset_lag,
+                    error=moving.error,
+                )
             for replica in found.replicas:
                 convert.add_replica(
                     row,
@@ -118,6 +129,46 @@ class NodeQueries:
         response_type = pb.DescribeLogDirsResponse
         response = await self._peers.call(node, _DESCRIBE_LOG_DIRS, request, response_type, timeout_of(call))
         return response.nodes[0]
+
+    async def alter_replica_log_dirs(
+        self, request: pb.AlterReplicaLogDirsRequest, call: Call
+    ) -> pb.AlterReplicaLogDirsResponse:
+        """Each node gets those of its own replicas, in one call."""
+        wanted = convert.replica_log_dirs(request)
+        if is_forwarded(call):
+            return pb.AlterReplicaLogDirsResponse(replicas=[self._own_move(one) for one in wanted])
+        by_node: dict[BrokerId, list[ReplicaLogDir]] = {}
+        for one in wanted:
+            by_node.setdefault(one.node_id, []).append(one)
+
+        async def ask(node: BrokerId) -> list[pb.ReplicaLogDirResult]:
+            theirs = by_node[node]
+            if node == self._me:
+                return [self._own_move(one) for one in theirs]
+            try:
+                self._view.image.require_broker(node)
+                response_type = pb.AlterReplicaLogDirsResponse
+                message = convert.to_replica_log_dirs(theirs)
+                response = await self._peers.call(
+                    node, _ALTER_REPLICA_LOG_DIRS, message, response_type, timeout_of(call)
+                )
+                return list(response.replicas)
+            except StreamlogError as error:
+                return [convert.replica_log_dir_result(one, error) for one in theirs]
+
+        answers = await call_each(sorted(by_node), ask, at_once=_AT_ONCE)
+        rows = {(row.topic, row.partition, row.node_id): row for answer in answers for row in answer}
+        return pb.AlterReplicaLogDirsResponse(
+            replicas=[rows[one.at.topic, one.at.partition, one.node_id] for one in wanted]
+        )
+
+    def _own_move(self, wanted: ReplicaLogDir) -> pb.ReplicaLogDirResult:
+        error: StreamlogError | None = None
+        try:
+            self._disks.move_log(wanted.at.topic, None, wanted.at.partition, wanted.log_dir)
+        except StreamlogError as e:
+            error = e
+        return convert.replica_log_dir_result(wanted, error)
 
     # -- digests
 

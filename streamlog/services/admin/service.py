@@ -233,6 +233,12 @@ class AdminService(Struct, frozen=True, kw_only=True):
                 pb.DescribeLogDirsResponse,
                 self._fresh_first(nodes.describe_log_dirs),
             ),
+            unary(
+                "AlterReplicaLogDirs",
+                pb.AlterReplicaLogDirsRequest,
+                pb.AlterReplicaLogDirsResponse,
+                fresh(nodes.alter_replica_log_dirs),
+            ),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, fresh(nodes.digest_replicas)),
             unary(
                 "DeleteRecords",

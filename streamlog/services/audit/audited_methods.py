@@ -27,6 +27,7 @@ _CHANGES: Final = (
     "AlterConfigs",
     "ElectLeaders",
     "AlterPartitionReassignments",
+    "AlterReplicaLogDirs",
     "DrainNode",
     "UnregisterNode",
     "UpdateMetadataVersion",

@@ -2,5 +2,6 @@
 
 directories       all log directories of a node
 directory         one of them
+log_move          one log that moves to another of them
 scrub_progress    how far its scrubber is
 """

@@ -4,7 +4,11 @@ A directory that fails takes its own partitions offline and no others; when the 
 partition is placed in the online directory with the fewest partitions of its topic, of several the one with the fewest
 in all: so a topic has the throughput of all disks, and is not lost with one of them. Partitions being created count,
 since all partitions of a new topic are created at once. A partition found in two directories is refused at the start:
-which of the two is current cannot be decided locally.
+which of the two is current cannot be decided locally. Unless one of them says that it may have moved (`log_move`):
+
+    another directory has the partition            it has moved: what is left here is removed
+    none has it, but a directory is offline        that one may have it: the replica is offline
+    none has it, and all directories are there     it has not moved
 """
 
 from __future__ import annotations
@@ -76,6 +80,7 @@ class LogDirectories:
 
     async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
         """Raises InconsistentClusterError where a partition is in two directories."""
+        await self._settle_moves()
         for directory in self._directories:
             await directory.open_logs(config_of)
         seen: dict[TopicPartition, str] = {}
@@ -87,6 +92,32 @@ class LogDirectories:
                         field="log.dirs",
                     )
                 seen[partition] = directory.path
+
+    async def _settle_moves(self) -> None:
+        """Of the process before. A log may have stayed behind on a disk that was away while its copy moved on, so all
+        directories are looked at. OSError.
+        """
+        marked = [(directory, directory.may_have_moved()) for directory in self._directories]
+        by_id = {directory.meta.directory_id: directory for directory in self._directories}
+        for directory, moves in marked:
+            for partition, target_id in moves.items():
+                target = by_id.get(target_id)
+                holders = [one for one in self._directories if one is not directory and one.has_directory(partition)]
+                unmarked = [one for one, its in marked if one in holders and partition not in its]
+                if unmarked or target in holders:
+                    await directory.has_moved(partition)
+                elif self._offline:
+                    directory.leave_closed(partition)
+                else:
+                    await directory.has_not_moved(partition, incomplete=target is None)
+
+    def at(self, path: str) -> LogDirectory | None:
+        """The directory with this path in the configuration, if it could be opened."""
+        return next((directory for directory in self._directories if directory.path == path), None)
+
+    def of(self, log: Log) -> LogDirectory | None:
+        """That has this log open."""
+        return next((one for one in self._directories if one.logs.get(log.partition) is log), None)
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._directories)

@@ -15,6 +15,9 @@ StorageError when the disk fails. The checkpoints:
 
 All are replaced atomically and durably. A recovery point is written after what it promises: epochs, snapshots and
 indexes are synced first (`checkpoint`).
+
+A log that moves to another directory (`log_move`) is frozen at the end of the move: out of `logs`, but with its entries
+in the checkpoints, because the next start may need it again.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.errors import DamagedFileError, InvariantError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, Offset, TopicPartition
@@ -50,6 +53,14 @@ HOUSEKEEPING_INTERVAL_MS: Final = 30_000
 LOG_STARTS_PAUSE_S: Final = 0.2
 """Between two writes of log starts that have moved: all that move meanwhile share the next one."""
 _CLEAN_VERSION: Final = 0
+_MOVING_TO_BYTES_MAX: Final = 256
+
+
+class KeptEntry(NamedTuple):
+    """What the checkpoints say of a log that is not open."""
+
+    recovery_point: Offset
+    log_start: Offset
 
 
 class LogDirectory:
@@ -89,6 +100,9 @@ class LogDirectory:
         self._cleaned_dirty = False
         self._points_found = True  # the recovery points were there, and intact
         self._starts_found = True  # the log starts likewise
+        self._frozen: dict[TopicPartition, Log] = {}  # they move to another directory
+        self._kept: dict[TopicPartition, KeptEntry] = {}  # of logs that arrive, or that may have moved away
+        self.indexes_rebuilt = 0  # of all logs, since the start
         self._checkpointing = asyncio.Lock()
         self._failed = asyncio.Event()
         self.group_commit = GroupCommit(fs, path, on_failure=self.fail, clock=clock)
@@ -165,16 +179,21 @@ class LogDirectory:
                 else:
                     self._probe("stray_directory", path=names.join(self.path, name))
                 continue
+            if names.is_future(name):
+                self._probe("log_move_interrupted", path=names.join(self.path, name))
+                self.reaper.schedule(self._remover(names.join(self.path, name)), 0)
+                continue
             partition = names.parse_partition_directory(name)
-            if partition is None or not self._fs.is_dir(names.join(self.path, name)):
+            if partition is None or partition in self._kept or not self._fs.is_dir(names.join(self.path, name)):
                 continue
             self.logs[partition] = await self._open(partition, config_of(partition))
+        here = self.logs.keys() | self._kept.keys()
         for partition, point in self._recovery_points.items():
-            if point and partition not in self.logs and self.clean_epoch is not None:
+            if point and partition not in here and self.clean_epoch is not None:
                 # The node had this log at its clean stop: it must not register as if it still had it.
                 self._probe("log_damaged", path=self.partition_path(partition), position=0, reason="the log is missing")
                 self.clean_epoch = None
-        starts = {p: min(offset, self._end_of(p, offset)) for p, offset in self._log_starts.items() if p in self.logs}
+        starts = {p: min(offset, self._end_of(p, offset)) for p, offset in self._log_starts.items() if p in here}
         if starts != self._log_starts or not self._starts_found:
             await self._write_log_starts(starts)
             self._starts_found = True
@@ -212,6 +231,8 @@ class LogDirectory:
         if partition in self.logs:
             raise InvariantError(f"{partition} already exists")
         try:
+            if partition in self._kept:  # it may have moved to a directory that is offline; this one is another
+                await self._set_aside(partition, names.STRAY_SUFFIX)
             if partition in self._recovery_points:  # of a log whose removal was interrupted
                 await self.checkpoint()
             self._fs.mkdir(self.partition_path(partition))
@@ -242,6 +263,160 @@ class LogDirectory:
             raise self.fail(e) from e
         if not stray:
             self.reaper.schedule(self._remover(renamed), log.config.file_delete_delay_ms)
+
+    # -- moves to and from other directories
+
+    def has_directory(self, partition: TopicPartition) -> bool:
+        """Whether there is a directory of this partition, open or not."""
+        return self._fs.exists(self.partition_path(partition))
+
+    def may_have_moved(self) -> dict[TopicPartition, str]:
+        """Before `open_logs`: the partitions whose move to another directory was not completed, and the `directory.id`
+        of that one; "" where the file does not say.
+        """
+        found: dict[TopicPartition, str] = {}
+        for name in self._fs.list(self.path):
+            partition = names.parse_partition_directory(name)
+            path = names.join(names.join(self.path, name), names.MOVING_TO)
+            if partition is not None and self._fs.exists(path):
+                try:
+                    found[partition] = (read_file(self._fs, path, _MOVING_TO_BYTES_MAX) or b"").decode("ascii").strip()
+                except ValueError:
+                    found[partition] = ""
+        return found
+
+    async def has_moved(self, partition: TopicPartition) -> None:
+        """Before `open_logs`: it is in another directory, and what is here is removed. OSError."""
+        self._probe("log_move_completed", path=self.partition_path(partition))
+        await self._set_aside(partition, names.DELETE_SUFFIX)
+
+    async def has_not_moved(self, partition: TopicPartition, *, incomplete: bool) -> None:
+        """Before `open_logs`: it is only here. `incomplete`: the directory to which it may have moved is gone, and
+        may have had more of it. OSError.
+        """
+        path = self.partition_path(partition)
+        if incomplete:
+            self._fs.open(names.join(path, names.INCOMPLETE), create=True).close()
+            await self._fs.sync_dir(path)
+        self._fs.unlink(names.join(path, names.MOVING_TO))
+        await self._fs.sync_dir(path)
+
+    def leave_closed(self, partition: TopicPartition) -> None:
+        """Before `open_logs`: it may be in a directory that is offline, so it is not opened here."""
+        self._probe("log_move_undecided", path=self.partition_path(partition))
+        point, start = self._recovery_points.get(partition), self._log_starts.get(partition)
+        self._kept[partition] = KeptEntry(point or Offset(0), start or Offset(0))
+
+    async def _set_aside(self, partition: TopicPartition, suffix: str) -> None:
+        """Rename a directory that is not open, durably; then its entries leave the checkpoints."""
+        token = self._random.getrandbits(128)
+        renamed = names.join(self.path, names.removed_directory_name(partition, token, suffix))
+        self._fs.rename(self.partition_path(partition), renamed)
+        await self._fs.sync_dir(self.path)
+        self._kept.pop(partition, None)
+        async with self._checkpointing:
+            if partition in self._log_starts:
+                await self._write_log_starts({p: o for p, o in self._log_starts.items() if p != partition})
+            if partition in self._recovery_points:
+                await self._write_recovery_points({p: o for p, o in self._recovery_points.items() if p != partition})
+
+    async def freeze(self, log: Log) -> None:
+        """It moves to another directory; all of it is synced. When this returns its files are as after a clean stop,
+        and nothing uses them; the checkpoints keep its entries. StorageError.
+        """
+        self.check()
+        self._frozen[log.partition] = self.logs.pop(log.partition)
+        await log.retire("the log moves to another log directory now: retry later")
+        try:
+            log.close_clean()
+            await self._fs.sync_all(self.path)
+            await self.checkpoint()
+        except OSError as e:
+            raise self.fail(e) from e
+        log.close()
+
+    async def note_moving(self, partition: TopicPartition, directory_id: str) -> None:
+        """Before the copy in that directory takes the partition's name. Durable. StorageError."""
+        path = names.join(self.partition_path(partition), names.MOVING_TO)
+        try:
+            await replace_file(self._fs, path, f"{directory_id}\n".encode())
+        except OSError as e:
+            raise self.fail(e) from e
+
+    async def thaw(self, partition: TopicPartition, config: LogConfig) -> Log:
+        """The move has failed: open the frozen log again. StorageError."""
+        self.check()
+        frozen, path = self._frozen[partition], self.partition_path(partition)
+        try:
+            if self._fs.exists(names.join(path, names.MOVING_TO)):
+                self._fs.unlink(names.join(path, names.MOVING_TO))
+                await self._fs.sync_dir(path)
+            log = await self.open_copy(frozen, path, config)
+        except OSError as e:
+            raise self.fail(e) from e
+        self.logs[partition] = log
+        del self._frozen[partition]
+        return log
+
+    async def drop_frozen(self, partition: TopicPartition) -> None:
+        """The move is complete: as `remove_log`. StorageError."""
+        self.check()
+        log = self._frozen[partition]
+        token = self._random.getrandbits(128)
+        renamed = names.join(self.path, names.removed_directory_name(partition, token, names.DELETE_SUFFIX))
+        try:
+            self._fs.rename(self.partition_path(partition), renamed)
+            del self._frozen[partition]
+            self._cleaned.pop(partition, None)
+            await self._fs.sync_dir(self.path)
+            await self.checkpoint()
+        except OSError as e:
+            raise self.fail(e) from e
+        self.reaper.schedule(self._remover(renamed), log.config.file_delete_delay_ms)
+
+    async def expect(self, frozen: Log, compacted_until: Offset) -> None:
+        """Before the copy of this frozen log takes the partition's name here: the checkpoints get its entries, durably.
+        StorageError.
+        """
+        partition = frozen.partition
+        self._kept[partition] = KeptEntry(frozen.log_end_offset, frozen.log_start_offset)
+        if compacted_until:
+            self._cleaned[partition] = compacted_until
+            self._cleaned_dirty = True
+        try:
+            await self.checkpoint()
+        except OSError as e:
+            raise self.fail(e) from e
+
+    def expect_no_more(self, partition: TopicPartition) -> None:
+        """The copy does not come; the next checkpoint is without its entries."""
+        self._kept.pop(partition, None)
+        self._cleaned.pop(partition, None)
+
+    async def adopt(self, frozen: Log, config: LogConfig) -> Log:
+        """The copy of the frozen log has the partition's name: open it. StorageError."""
+        partition = frozen.partition
+        try:
+            log = await self.open_copy(frozen, self.partition_path(partition), config)
+        except OSError as e:
+            raise self.fail(e) from e
+        self.logs[partition] = log
+        self._kept.pop(partition, None)
+        return log
+
+    async def open_copy(self, frozen: Log, path: str, config: LogConfig) -> Log:
+        """The log in `path`, with the files of the frozen one, as after a clean stop. OSError."""
+        at = OpenAt(
+            recovery_point=frozen.log_end_offset,
+            log_start=frozen.log_start_offset,
+            clean=True,
+            cleaned=frozen.gaps_noted,
+        )
+        return await open_log(self._fs, self, frozen.partition, path, config, at, self._probe)
+
+    def compacted_until(self, partition: TopicPartition) -> Offset:
+        """As in the checkpoint; 0: it has never been compacted."""
+        return self._cleaned.get(partition, Offset(0))
 
     def _remover(self, path: str) -> Callable[[], None]:
         def remove() -> None:
@@ -292,6 +467,7 @@ class LogDirectory:
             self.on_damage(log)
 
     def on_index_rebuilt(self, path: str, reason: str) -> None:
+        self.indexes_rebuilt += 1
         self._probe("index_rebuilt", path=path, reason=reason)
 
     def check(self) -> None:
@@ -348,8 +524,9 @@ class LogDirectory:
         """Write recovery points and log starts, after syncing what they promise."""
         self.check()
         async with self._checkpointing:
-            logs = dict(self.logs)
+            logs, kept = self.logs | self._frozen, dict(self._kept)
             points = {partition: self._recovery_point(log) for partition, log in logs.items()}
+            points |= {partition: entry.recovery_point for partition, entry in kept.items()}
             unsaved = [log for log in logs.values() if log.derived.write()]
             if unsaved:
                 await self._fs.sync_all(self.path)
@@ -357,11 +534,12 @@ class LogDirectory:
                     log.derived.install()
                 await self._fs.sync_all(self.path)
             starts = {p: start for p, log in logs.items() if (start := self._log_start(log)) > 0}
+            starts |= {p: entry.log_start for p, entry in kept.items() if entry.log_start > 0}
             if starts != self._log_starts:
                 await self._write_log_starts(starts)
             if self._cleaned_dirty:
                 self._cleaned_dirty = False
-                cleaned = {p: offset for p, offset in self._cleaned.items() if p in logs}
+                cleaned = {p: offset for p, offset in self._cleaned.items() if p in points}
                 await replace_file(self._fs, names.join(self.path, names.CLEANER_OFFSETS), format_offsets(cleaned))
             if points != self._recovery_points:
                 await self._write_recovery_points(points)
@@ -447,7 +625,7 @@ class LogDirectory:
         """
         if broker_epoch is not None and self.failure is None:
             await self._close_clean(broker_epoch)
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self._frozen.values()):
             log.close()
         self._lock.release()
 
@@ -457,7 +635,7 @@ class LogDirectory:
                 if log.damage is None:
                     log.durability.request()
             await self.group_commit.sync_now()
-            for log in self.logs.values():
+            for log in (*self.logs.values(), *self._frozen.values()):
                 if log.damage is None:
                     log.close_clean()
             await self._fs.sync_all(self.path)

@@ -1,8 +1,9 @@
 """Names of files and directories in a log directory. They are Kafka's, so that its tools can read them.
 
 A partition's directory is `topic-partition`; one that is being deleted `topic-partition.<32 hex digits>-delete`, one
-that this node should not have `topic-partition.<32 hex digits>-stray`. A segment's files are named by its base offset
-in 20 digits. A suffix is a file's state: `.deleted` is scheduled for deletion, `.cleaned` is partly written by
+that this node should not have `topic-partition.<32 hex digits>-stray`, an unfinished copy of one that moves here from
+another log directory `topic-partition.<32 hex digits>-future`. A segment's files are named by its base offset in 20
+digits. A suffix is a file's state: `.deleted` is scheduled for deletion, `.cleaned` is partly written by
 compaction (deleted at the start), `.swap` is complete and replaces the segments that it covers (finished at the start).
 """
 
@@ -33,6 +34,8 @@ INCOMPLETE: Final = "incomplete"
 """Empty: records that may have been on stable storage were cut from this log, and it has not caught up since."""
 TRANSACTION_SUMS: Final = "transaction-index-checksums"
 PARTITION_METADATA: Final = "partition.metadata"
+MOVING_TO: Final = "moving-to"
+"""`directory.id` of the log directory to which this log may have moved (storage.directories.log_move)."""
 
 LOCK: Final = ".lock"
 META_PROPERTIES: Final = "meta.properties"
@@ -45,9 +48,11 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
+FUTURE_SUFFIX: Final = "-future"
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 _REMOVED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_FUTURE = re.compile(r".+\.[0-9a-f]{32}-future")
 _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<kind>\.[a-z]+)(?P<state>\.[a-z]+)?")
 
 
@@ -81,8 +86,13 @@ def is_deleted_or_stray(name: str) -> bool:
     return _REMOVED.fullmatch(name) is not None
 
 
+def is_future(name: str) -> bool:
+    """An unfinished copy, for a move from another log directory."""
+    return _FUTURE.fullmatch(name) is not None
+
+
 def removed_directory_name(partition: TopicPartition, token: int, suffix: str) -> str:
-    """New name of a removed directory; `token` (128 random bits) distinguishes several removals of one partition.
+    """Name of a removed directory, or of a copy; `token` (128 random bits) distinguishes several of one partition.
 
     The topic is truncated where the name would be longer than 255 bytes.
     """

@@ -369,11 +369,11 @@ class Log(LogState):
             if segment is not self.segments.active or not self.durability.unsynced_bytes:
                 segment.release_if_idle()
 
-    async def retire(self) -> None:
+    async def retire(self, reason: str = "the log is being removed") -> None:
         """Before the removal: new operations, and the next steps of running ones, fail with StorageError. Returns
         when none is running.
         """
-        self.durability.fail(StorageError(f"{self.partition}: the log is being removed", partition=str(self.partition)))
+        self.durability.fail(StorageError(f"{self.partition}: {reason}", partition=str(self.partition)))
         await self.wait_until_unused()
         await self.durability.wait_until_settled()
 

@@ -85,6 +85,9 @@ def test_log_directories(served: ServedCluster) -> None:
     replica = pb.LogDirReplica(topic="t", partition=1, size_bytes=5, log_start=2, log_end=9, damaged_ranges=2)
     scrub = pb.ScrubProgress(started_ms=0, read_bytes=2, total_bytes=5)
     works = pb.LogDir(path="/a", total_bytes=100, usable_bytes=-1, replicas=[replica], scrub=scrub)
+    moving = pb.FutureReplica(topic="t", partition=2, size_bytes=3, offset_lag=4)
+    ended = pb.FutureReplica(topic="t", partition=3, error=to_message(StorageError("/a: no space left")))
+    works.future_replicas.extend([moving, ended])
     failed = pb.LogDir(path="/b", error=to_message(StorageError("/b: no space left")))
     served.cluster.log_dirs = [
         pb.NodeLogDirs(node_id=1, log_dirs=[works, failed]),
@@ -98,7 +101,11 @@ def test_log_directories(served: ServedCluster) -> None:
     assert "Error: node 2: gone." in refused(done)
     assert "topic 'nosuch' does not exist" in refused(served.run("cluster", "log-dirs", "--topic", "nosuch"))
     done = served.run("cluster", "log-dirs", "--broker", "1", "--replicas")
-    assert done.stdout.splitlines()[1:] == ["1\t/a\tt\t1\t5\t2\t9\t2"]
+    assert done.stdout.splitlines()[1:] == [
+        "1\t/a\tt\t1\t5\t2\t9\t2\tno\t0\t",
+        "1\t/a\tt\t2\t3\t\t\t0\tyes\t4\tunder way",
+        "1\t/a\tt\t3\t0\t\t\t0\tyes\t0\tended: /a: no space left",
+    ]
     larger = pb.LogDirReplica(topic="large", partition=0, size_bytes=9)
     works.replicas.extend([replica, larger])
     served.cluster.log_dirs = [pb.NodeLogDirs(node_id=1, log_dirs=[works])]

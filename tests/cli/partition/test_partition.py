@@ -9,7 +9,7 @@ import pytest
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.errors import BrokerNotAvailableError
+from streamlog.errors import BrokerNotAvailableError, StorageError
 from tests.cli.served import USAGE, ServedCluster, refused
 
 
@@ -181,3 +181,24 @@ def test_a_repair(served: ServedCluster) -> None:
 )
 def test_wrong_usage(served: ServedCluster, arguments: tuple[str, ...]) -> None:
     assert served.run("partition", *arguments).exit_code == USAGE
+
+
+def _log_dirs(served: ServedCluster, *, moved: bool, error: str = "") -> None:
+    replica = pb.LogDirReplica(topic="t", partition=0)
+    future = pb.FutureReplica(topic="t", partition=0, error=to_message(StorageError(error)) if error else None)
+    source = pb.LogDir(path="/a", replicas=[] if moved else [replica])
+    target = pb.LogDir(path="/b", replicas=[replica] if moved else [], future_replicas=[future] if error else [])
+    served.cluster.log_dirs = [pb.NodeLogDirs(node_id=1, log_dirs=[source, target])]
+
+
+def test_a_replica_moves_to_another_log_directory(served: ServedCluster) -> None:
+    move = ("partition", "move-log-dir", "t-0", "--broker", "1", "--log-dir")
+    assert served.run(*move, "/b").stdout == "t-0 moves to /b of node 1.\n"
+    assert "t-0: no such directory" in refused(served.run(*move, "/c"))
+    _log_dirs(served, moved=True)
+    assert served.run(*move, "/b", "--wait").stdout.endswith("All replicas have moved.\n")
+    _log_dirs(served, moved=False, error="/b is full")
+    assert "t-0: /b is full" in refused(served.run(*move, "/b", "--wait"))
+    _log_dirs(served, moved=False)
+    assert "request it again" in refused(served.run(*move, "/b", "--wait"))
+    assert served.run("partition", "move-log-dir", "t-0").exit_code == USAGE

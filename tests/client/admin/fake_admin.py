@@ -17,7 +17,7 @@ from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import cluster_pb2
 from streamlog.api.service import Call, Service, unary
-from streamlog.errors import StreamlogError, UnsupportedVersionError, VoterNotFoundError
+from streamlog.errors import InvalidRequestError, StreamlogError, UnsupportedVersionError, VoterNotFoundError
 from streamlog.metadata.brokers.drain import DrainBroker
 from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.features import METADATA_VERSION_MAX
@@ -83,6 +83,12 @@ class FakeAdmin:
             unary("AddVoter", pb.AddVoterRequest, pb.AddVoterResponse, self._add_voter),
             unary("RemoveVoter", pb.RemoveVoterRequest, pb.RemoveVoterResponse, self._remove_voter),
             unary("DescribeLogDirs", pb.DescribeLogDirsRequest, pb.DescribeLogDirsResponse, self._describe_log_dirs),
+            unary(
+                "AlterReplicaLogDirs",
+                pb.AlterReplicaLogDirsRequest,
+                pb.AlterReplicaLogDirsResponse,
+                self._alter_replica_log_dirs,
+            ),
             unary("DigestReplicas", pb.DigestReplicasRequest, pb.DigestReplicasResponse, self._digest),
             unary("RepairReplicas", pb.RepairReplicasRequest, pb.RepairReplicasResponse, self._repair),
             unary(
@@ -261,6 +267,21 @@ class FakeAdmin:
             pb.VoterDescription(node_id=node_id, address=address, match_index=7 if node_id == 1 else -1)
             for node_id, address in sorted(self.voters.items())
         ]
+
+    async def _alter_replica_log_dirs(
+        self, request: pb.AlterReplicaLogDirsRequest, call: Call
+    ) -> pb.AlterReplicaLogDirsResponse:
+        self._began("AlterReplicaLogDirs", request)
+        rows = [
+            pb.ReplicaLogDirResult(
+                topic=one.topic,
+                partition=one.partition,
+                node_id=one.node_id,
+                error=None if one.log_dir == "/b" else to_message(InvalidRequestError("no such directory")),
+            )
+            for one in request.replicas
+        ]
+        return pb.AlterReplicaLogDirsResponse(replicas=rows)
 
     async def _describe_log_dirs(self, request: pb.DescribeLogDirsRequest, call: Call) -> pb.DescribeLogDirsResponse:
         self._began("DescribeLogDirs", request)

@@ -331,6 +331,24 @@ def test_the_level_of_the_metadata() -> None:
     play(scenario)
 
 
+def test_replicas_move_between_log_directories() -> None:
+    async def scenario(bench: Bench) -> None:
+        here, elsewhere = values.ReplicaOnNode("t", 1, 1), values.ReplicaOnNode("t", 1, 2)
+        moves = {here: "/b", elsewhere: "/c"}
+        moved, refused = await bench.admin.alter_replica_log_dirs(moves)
+        assert (moved.at, moved.error) == (here, None)
+        assert refused.at == elsewhere
+        assert isinstance(refused.error, InvalidRequestError)
+        moving = pb.FutureReplica(topic="t", partition=1, size_bytes=3, offset_lag=4)
+        target = pb.LogDir(path="/b", future_replicas=[moving])
+        bench.cluster.log_dirs = [pb.NodeLogDirs(node_id=1, log_dirs=[target])]
+        [node] = await bench.admin.describe_log_dirs([1])
+        assert node.log_dirs[0].replicas == ()
+        assert node.log_dirs[0].future_replicas == (values.FutureReplica(at=T1, size_bytes=3, offset_lag=4),)
+
+    play(scenario)
+
+
 def test_log_directories() -> None:
     async def scenario(bench: Bench) -> None:
         replica = pb.LogDirReplica(topic="t", partition=1, size_bytes=5, log_start=2, log_end=9)

@@ -97,6 +97,19 @@ REFUSED = [
     ("AddVoter", pb.AddVoterRequest(node_id=-1), pb.AddVoterResponse, "node_id"),
     ("AddVoter", pb.AddVoterRequest(node_id=2, address="x" * 256), pb.AddVoterResponse, "address"),
     ("DescribeLogDirs", pb.DescribeLogDirsRequest(node_ids=[1, 1]), pb.DescribeLogDirsResponse, "node_ids[1]"),
+    ("AlterReplicaLogDirs", pb.AlterReplicaLogDirsRequest(), pb.AlterReplicaLogDirsResponse, "replicas"),
+    (
+        "AlterReplicaLogDirs",
+        pb.AlterReplicaLogDirsRequest(replicas=[pb.ReplicaLogDir(topic="t", log_dir="/d")] * 2),
+        pb.AlterReplicaLogDirsResponse,
+        "replicas[1]",
+    ),
+    (
+        "AlterReplicaLogDirs",
+        pb.AlterReplicaLogDirsRequest(replicas=[pb.ReplicaLogDir(topic="t")]),
+        pb.AlterReplicaLogDirsResponse,
+        "replicas[0].log_dir",
+    ),
     (
         "DigestReplicas",
         pb.DigestReplicasRequest(topic="t", start_offset=2, end_offset=1),
@@ -278,6 +291,32 @@ def test_log_directories_are_described_by_their_own_nodes() -> None:
         response = (await ask(cluster, "DescribeLogDirs", asked, pb.DescribeLogDirsResponse)).nodes
         assert not response[0].log_dirs[0].replicas
         assert response[1].error.code == "BROKER_ID_NOT_REGISTERED"
+
+    simulate(story)
+
+
+def test_replicas_move_on_their_own_nodes() -> None:
+    """Each row has its own error; where a replica is already, there is nothing to do."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create("t", replicas=(1, 2))
+        wanted = [
+            pb.ReplicaLogDir(topic="t", node_id=2, log_dir="/data"),
+            pb.ReplicaLogDir(topic="t", node_id=1, log_dir="/elsewhere"),
+            pb.ReplicaLogDir(topic="none", node_id=1, log_dir="/data"),
+            pb.ReplicaLogDir(topic="t", node_id=3, log_dir="/data"),
+            pb.ReplicaLogDir(topic="t", node_id=9, log_dir="/data"),
+        ]
+        request = pb.AlterReplicaLogDirsRequest(replicas=wanted)
+        response = await ask(cluster, "AlterReplicaLogDirs", request, pb.AlterReplicaLogDirsResponse)
+        assert [(row.topic, row.node_id, row.error.code) for row in response.replicas] == [
+            ("t", 2, ""),
+            ("t", 1, "INVALID_REQUEST"),
+            ("none", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+            ("t", 3, "BROKER_NOT_AVAILABLE"),
+            ("t", 9, "BROKER_ID_NOT_REGISTERED"),
+        ]
 
     simulate(story)
 
