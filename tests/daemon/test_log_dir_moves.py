@@ -18,9 +18,9 @@ from streamlog.model import TopicPartition
 
 WAIT_S = 300.0
 NODES = 3
-VALUE = b"x" * 50_000
+VALUE = b"x" * 5_000
 RATE_SETTING = "replica.alter.log.dirs.io.max.bytes.per.second"
-RATE = 500_000
+RATE = 100_000
 """At first: so that the node is killed in the middle of the copy."""
 
 
@@ -124,7 +124,7 @@ def test_the_leaders_replica_moves_under_load_and_a_kill_loses_nothing(cluster: 
         wanted = NewTopic(name="t", partitions=1, replication_factor=NODES)
         eventually(lambda: admin.create_topics([wanted])[0].error is None)
         with Load(servers) as load:
-            eventually(lambda: len(load.acknowledged) >= 100)
+            eventually(lambda: len(load.acknowledged) >= 1_000)  # more than a swap copies at its end
             leader, _ = begin_move(admin, cluster)
             eventually(lambda: any(one.future_replicas for one in described(admin, leader)))
             assert cluster.kill(cluster.node(leader))
