@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from streamlog.errors import DamagedFileError, InconsistentClusterError, InvalidRequestError, StorageError
-from streamlog.model import NO_BROKER, Offset, TopicPartition
+from streamlog.model import NO_BROKER, LeaderEpoch, Offset, TopicPartition
 from streamlog.ports import File
 from streamlog.records import scan_headers
 from streamlog.sim.files.filesystem import SimFileSystem
@@ -16,7 +16,7 @@ from streamlog.storage.directories import log_move
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.directories.log_move import LogMove
 from streamlog.storage.log.log import Log
-from tests.broker.rig import ME, OTHER, P0, Rig, topic_id, values_in
+from tests.broker.rig import ME, OTHER, P0, Rig, append_to, topic_id, values_in
 from tests.storage.batches import batch
 
 T0 = TopicPartition("t", P0)
@@ -130,6 +130,92 @@ def test_appends_go_on_while_the_copy_waits_for_its_rate(monkeypatch: pytest.Mon
     assert where(rig) == [1]
     assert values(rig) == kept
     assert rig.replicas.describe_log_dirs()[1].future_replicas == ()
+    rig.stop()
+    rig.machine.close()
+
+
+def slow(rig: Rig, rate: int) -> None:
+    """Moves copy so many bytes a second from now on."""
+    rig.static["replica.alter.log.dirs.io.max.bytes.per.second"] = str(rate)
+    rig.restart()
+    rig.rest()
+    resigning(rig)
+
+
+def test_segments_that_are_deleted_while_they_are_copied_are_not_in_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_move, "SWAP_BYTES", 0)
+    monkeypatch.setattr(log_move, "CHUNK_BYTES", 50)
+    rig = started()
+    slow(rig, 100)
+    fill(rig)
+    move(rig)
+    rig.rest(2)
+    (copy,) = [name for name in rig.machine.fs.list("/data1") if name.endswith("-future")]
+    assert "00000000000000000003.log" in rig.machine.fs.list(f"/data1/{copy}")
+    rig.machine.run(rig.replicas.delete_records("t", None, P0, Offset(10)))
+    rig.do(lambda: rig.leader("t").log.remove_oldest(2))
+    rig.rest(60)
+    assert where(rig) == [1]
+    logs = [name for name in rig.machine.fs.list("/data1/t-0") if name.endswith(".log")]
+    assert min(logs) == "00000000000000000009.log"
+    for again in (rig.rest, rig.power_cut):
+        again()
+        rig.rest()
+        assert rig.leader("t").log_start_offset == 10
+        assert values(rig) == [b"value 010", b"value 011"]
+    rig.stop()
+    rig.machine.close()
+
+
+def test_a_log_that_is_compacted_while_it_is_copied_arrives_compacted() -> None:
+    rig = Rig(1, directories=2)
+    rig.start()
+    rig.create(configs={"cleanup.policy": "compact", "segment.bytes": "1048576", **CONFIGS})
+    rig.rest()
+    slow(rig, 5_000)
+    for number in range(8):
+        data = batch([bytes([number]) * 300_000], keys=[b"the same"], timestamp=number)
+        rig.do(lambda data=data: append_to(rig.leader("t"), data))  # type: ignore[misc]
+    size = rig.leader("t").log.size_bytes
+    move(rig)
+    rig.rest(100)  # the cleaner has its turn
+    assert where(rig) == [0]
+    log = rig.leader("t").log
+    assert log.size_bytes < size / 2
+    kept = values(rig)
+    rig.rest(600)
+    assert where(rig) == [1]
+    assert rig.leader("t").log.size_bytes <= size / 2
+    assert values(rig) == kept
+    rig.power_cut()
+    rig.rest()
+    assert values(rig) == kept
+    rig.stop()
+    rig.machine.close()
+
+
+def test_a_truncation_restarts_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_move, "SWAP_BYTES", 0)
+    monkeypatch.setattr(log_move, "CHUNK_BYTES", 50)
+    rig = started(replicas=(OTHER, ME))
+    slow(rig, 50)
+    rig.change(1, leader=OTHER)
+    rig.rest()
+    for number in range(6):
+        data = batch([b"old %d" % number], base_offset=number, epoch=0)
+        rig.do(lambda data=data: rig.follower.on_batches(data, Offset(0), Offset(0)))  # type: ignore[misc]
+    rig.rest()
+    move(rig)
+    rig.rest(5)
+    assert where(rig) == [0]
+    rig.machine.run(rig.follower.on_diverging(LeaderEpoch(0), Offset(2)))
+    data = batch([b"new"], base_offset=2, epoch=0)
+    rig.do(lambda: rig.follower.on_batches(data, Offset(3), Offset(0)))
+    rig.rest(120)
+    assert where(rig) == [1]
+    rig.change(1, leader=ME)
+    rig.rest()
+    assert values(rig) == [b"old 0", b"old 1", b"new"]
     rig.stop()
     rig.machine.close()
 
