@@ -54,7 +54,7 @@ def properties(plan: Plan, name: str) -> dict[str, str]:
         "node.id": name.removeprefix("n"),
         "listeners": f"PLAINTEXT://{address(name)}",
         "allow.plaintext.public.listeners": "true",
-        "log.dirs": "/data",
+        "log.dirs": ",".join(plan.log_dirs),
         "controller.quorum.voters": ",".join(voters),
         **plan.settings,
     }

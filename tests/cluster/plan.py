@@ -126,6 +126,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     votes: bool  # and one changes the voters of the quorum
     deletes: bool  # and one deletes the oldest records
     faults: tuple[Fault, ...]
+    log_dirs: tuple[str, ...] = ("/data",)  # of every node; several: an operator moves replicas between them
     upgrade: Upgrade | None = None
     untouched: tuple[str, ...] = ()  # nodes that keep their sessions, whatever these faults do to others
 

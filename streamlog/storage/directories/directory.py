@@ -100,7 +100,7 @@ class LogDirectory:
         self._cleaned_dirty = False
         self._points_found = True  # the recovery points were there, and intact
         self._starts_found = True  # the log starts likewise
-        self._frozen: dict[TopicPartition, Log] = {}  # they move to another directory
+        self.frozen: dict[TopicPartition, Log] = {}  # they move to another directory
         self._kept: dict[TopicPartition, KeptEntry] = {}  # of logs that arrive, or that may have moved away
         self.indexes_rebuilt = 0  # of all logs, since the start
         self._checkpointing = asyncio.Lock()
@@ -325,7 +325,7 @@ class LogDirectory:
         and nothing uses them; the checkpoints keep its entries. StorageError.
         """
         self.check()
-        self._frozen[log.partition] = self.logs.pop(log.partition)
+        self.frozen[log.partition] = self.logs.pop(log.partition)
         await log.retire("the log moves to another log directory now: retry later")
         try:
             log.close_clean()
@@ -346,7 +346,7 @@ class LogDirectory:
     async def thaw(self, partition: TopicPartition, config: LogConfig) -> Log:
         """The move has failed: open the frozen log again. StorageError."""
         self.check()
-        frozen, path = self._frozen[partition], self.partition_path(partition)
+        frozen, path = self.frozen[partition], self.partition_path(partition)
         try:
             if self._fs.exists(names.join(path, names.MOVING_TO)):
                 self._fs.unlink(names.join(path, names.MOVING_TO))
@@ -355,18 +355,18 @@ class LogDirectory:
         except OSError as e:
             raise self.fail(e) from e
         self.logs[partition] = log
-        del self._frozen[partition]
+        del self.frozen[partition]
         return log
 
     async def drop_frozen(self, partition: TopicPartition) -> None:
         """The move is complete: as `remove_log`. StorageError."""
         self.check()
-        log = self._frozen[partition]
+        log = self.frozen[partition]
         token = self._random.getrandbits(128)
         renamed = names.join(self.path, names.removed_directory_name(partition, token, names.DELETE_SUFFIX))
         try:
             self._fs.rename(self.partition_path(partition), renamed)
-            del self._frozen[partition]
+            del self.frozen[partition]
             self._cleaned.pop(partition, None)
             await self._fs.sync_dir(self.path)
             await self.checkpoint()
@@ -524,7 +524,7 @@ class LogDirectory:
         """Write recovery points and log starts, after syncing what they promise."""
         self.check()
         async with self._checkpointing:
-            logs, kept = self.logs | self._frozen, dict(self._kept)
+            logs, kept = self.logs | self.frozen, dict(self._kept)
             points = {partition: self._recovery_point(log) for partition, log in logs.items()}
             points |= {partition: entry.recovery_point for partition, entry in kept.items()}
             unsaved = [log for log in logs.values() if log.derived.write()]
@@ -625,7 +625,7 @@ class LogDirectory:
         """
         if broker_epoch is not None and self.failure is None:
             await self._close_clean(broker_epoch)
-        for log in (*self.logs.values(), *self._frozen.values()):
+        for log in (*self.logs.values(), *self.frozen.values()):
             log.close()
         self._lock.release()
 
@@ -635,7 +635,7 @@ class LogDirectory:
                 if log.damage is None:
                     log.durability.request()
             await self.group_commit.sync_now()
-            for log in (*self.logs.values(), *self._frozen.values()):
+            for log in (*self.logs.values(), *self.frozen.values()):
                 if log.damage is None:
                     log.close_clean()
             await self._fs.sync_all(self.path)

@@ -2,7 +2,7 @@
 
     copying    `t-0.<hex>-future` in the target gets the bytes of the segments, while the log is appended to, compacted,
                truncated, repaired
-    caught up  at most SWAP_BYTES are missing; the owner takes the replica's role away
+    caught up  at most SWAP_BYTES are missing or not yet verified; the owner takes the replica's role away
     swap       without a role, so nothing is appended. Each step is durable before the next one:
                  1  the log is frozen: its files are as after a clean stop
                  2  the rest is copied; the copy is opened once, to see that it is whole
@@ -101,6 +101,11 @@ class LogMove:
         """Of the copy."""
         return sum(copied.position for copied in self._copied.values())
 
+    def verified_bytes(self, segment: Segment) -> int:
+        """Of this segment's bytes in the copy."""
+        copied = self._copied.get(segment)
+        return 0 if copied is None else copied.verified
+
     @property
     def offset_lag(self) -> int:
         """How many offsets the copy lacks, at most."""
@@ -123,7 +128,7 @@ class LogMove:
         self.failure = self.failure or StorageError(reason)
 
     async def catch_up(self) -> None:
-        """Copy until at most SWAP_BYTES are missing. StorageError."""
+        """Copy and verify until at most SWAP_BYTES are left. StorageError."""
         while True:
             self._check()
             self._drop_stale()
@@ -184,8 +189,8 @@ class LogMove:
         for index, segment in enumerate(log.segments):
             copied = self._copied.setdefault(segment, _Copied())
             step: Callable[[], Awaitable[None]] | None = None
+            missing += segment.size_bytes - copied.verified
             if copied.position < segment.size_bytes:
-                missing += segment.size_bytes - copied.position
                 step = partial(self._copy_chunk, segment, copied)
             elif copied.verified < copied.position:
                 step = partial(self._verify, segment, copied)

@@ -16,6 +16,7 @@ from streamlog.storage.directories import log_move
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.directories.log_move import LogMove
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
 from tests.broker.rig import ME, OTHER, P0, Rig, append_to, topic_id, values_in
 from tests.storage.batches import batch
 
@@ -130,6 +131,28 @@ def test_appends_go_on_while_the_copy_waits_for_its_rate(monkeypatch: pytest.Mon
     assert where(rig) == [1]
     assert values(rig) == kept
     assert rig.replicas.describe_log_dirs()[1].future_replicas == ()
+    rig.stop()
+    rig.machine.close()
+
+
+def test_little_is_left_to_do_while_the_replica_has_no_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to copy nor to verify, however large the active segment is."""
+    monkeypatch.setattr(log_move, "SWAP_BYTES", 100)
+    left: list[int] = []
+    swap = LogMove.swap
+
+    async def swapped(move: LogMove, config: LogConfig) -> Log:
+        left.append(sum(one.size_bytes - move.verified_bytes(one) for one in move.log.segments))
+        return await swap(move, config)
+
+    monkeypatch.setattr(LogMove, "swap", swapped)
+    rig = started()
+    for number in range(20):
+        rig.produce(b"value %03d" % number)
+    move(rig)
+    rig.rest(5)
+    assert where(rig) == [1]
+    assert left == [0]
     rig.stop()
     rig.machine.close()
 
@@ -536,13 +559,13 @@ _note_moving, _drop_frozen = LogDirectory.note_moving, LogDirectory.drop_frozen
 async def _drop_first(self: LogDirectory, partition: TopicPartition, directory_id: str) -> None:
     """Planted: the source goes before the copy has the name."""
     await _note_moving(self, partition, directory_id)
-    frozen = self._frozen[partition]
+    frozen = self.frozen[partition]
     await _drop_frozen(self, partition)
-    self._frozen[partition] = frozen
+    self.frozen[partition] = frozen
 
 
 async def _dropped(self: LogDirectory, partition: TopicPartition) -> None:
-    del self._frozen[partition]
+    del self.frozen[partition]
 
 
 @pytest.mark.parametrize("planted", ["rename before checkpoints", "no note", "no sync", "source first"])

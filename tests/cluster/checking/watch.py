@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -46,6 +47,10 @@ class Committed(Struct, frozen=True):
     holders: int
 
 
+EITHER: Final = ""
+"""Instead of a directory's path: the log may be found in another one."""
+
+
 class Life(Struct):
     """What one process of a node has done so far."""
 
@@ -57,6 +62,12 @@ class Life(Struct):
     def logs(self) -> Iterator[Log]:
         for directory in self.directories:
             yield from directory.logs.values()
+
+    def swapping(self) -> Iterator[Log]:
+        """Those that are between two log directories."""
+        used = {log.partition for log in self.logs()}
+        for directory in self.directories:
+            yield from (log for log in directory.frozen.values() if log.partition not in used)
 
 
 class Watch:
@@ -164,6 +175,8 @@ class Watch:
                         self._lost[process.name, log.partition] = Promise(directory.path, log.durability.synced_end, {})
                     else:
                         self._promises[process.name, log.partition] = promise_of(log, directory.path)
+            for log in life.swapping():
+                self._promises[process.name, log.partition] = Promise(EITHER, log.durability.synced_end, {})
         life.directories.clear()
 
     def disk_lost(self, name: str) -> None:
@@ -235,7 +248,8 @@ class Watch:
         return rises[index].holders if index < len(rises) else 0
 
     def _holds(self, name: str, partition: TopicPartition, offset: Offset) -> bool:
-        for log in self._lives[name].logs():
+        life = self._lives[name]
+        for log in (*life.logs(), *life.swapping()):
             if log.partition == partition:
                 return log.durability.synced_end > offset
         promise = self._promises.get((name, partition)) or self._lost.get((name, partition))

@@ -16,7 +16,7 @@ from .. import nodes
 from ..checking.watch import Watch
 from ..plan import BEGIN_S, CLIENTS, PLAIN, Plan
 from .deleter import Deleter
-from .operators import Mover, Tuner, Upgrader, VoterChanger
+from .operators import DirectoryMover, Mover, Tuner, Upgrader, VoterChanger
 from .workload import Consumer, Producer, Target
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ class Crew:
         self._admins: list[AsyncAdmin] = []
         self.tuner: Tuner | None = None
         self.mover: Mover | None = None
+        self.directory_mover: DirectoryMover | None = None
         self.voter_changer: VoterChanger | None = None
         self.deleter: Deleter | None = None
         self.upgrader: Upgrader | None = None
@@ -106,6 +107,10 @@ class Crew:
             admin = await self.admin()
             self.mover = Mover(admin, self._plan.topics, _ids(self._plan.nodes), self._world.stream("mover"))
             self._working.append(host.spawn(self.mover.run()))
+        if len(self._plan.log_dirs) > 1:
+            moved = (self._plan.topics, _ids(self._plan.nodes), self._plan.log_dirs)
+            self.directory_mover = DirectoryMover(await self.admin(), *moved, self._world.stream("directory mover"))
+            self._working.append(host.spawn(self.directory_mover.run()))
         if self._plan.votes:
             admin = await self.admin()
             self.voter_changer = VoterChanger(
@@ -142,7 +147,7 @@ class Crew:
 
     def stop_operating(self) -> None:
         """So that all can settle. An upgrade goes on."""
-        for operator in (self.tuner, self.mover, self.voter_changer, self.deleter):
+        for operator in (self.tuner, self.mover, self.directory_mover, self.voter_changer, self.deleter):
             if operator is not None:
                 operator.stopping = True
 

@@ -5,6 +5,8 @@ that could have happened, one write after the other, and in which every node rea
 
 A Mover gives partitions other replicas, and their leaderships other nodes. What it is refused is no matter.
 
+A DirectoryMover moves replicas between the log directories of their nodes, or cancels that; refusals are no matter.
+
 A VoterChanger removes voters of the quorum, adds them again, and replaces one by another, one change at a time. At
 least VOTERS_MIN remain, so that one of them may lose its disk. A replacement removes one voter first and may end there;
 where a disk is lost it is not made with VOTERS_MIN voters. A voter that was removed observes.
@@ -21,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.admin.values import ConfigChange, ConfigResource, Reassignment
+from streamlog.client.admin.values import ConfigChange, ConfigResource, Reassignment, ReplicaOnNode
 from streamlog.errors import DuplicateVoterError, StreamlogError
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.model import BrokerId, PartitionId, TopicPartition
@@ -34,6 +36,7 @@ BASE_MS: Final = 10**12
 """Values begin here: nothing is deleted by them."""
 GAP_S: Final = (0.2, 2.0)
 MOVE_GAP_S: Final = (1.0, 4.0)
+DIRECTORY_GAP_S: Final = (0.1, 0.8)
 VOTE_GAP_S: Final = (0.5, 3.0)
 RAISE_GAP_S: Final = (0.2, 1.0)
 HIGHEST: Final = 0
@@ -98,6 +101,34 @@ class Mover:
     async def _move(self, partition: TopicPartition, replicas: tuple[BrokerId, ...]) -> None:
         results = await self._admin.alter_partition_reassignments([Reassignment(at=partition, replicas=replicas)])
         self.moves += sum(result.error is None for result in results)
+
+
+class DirectoryMover:
+    def __init__(
+        self,
+        admin: AsyncAdmin,
+        topics: Sequence[TopicPlan],
+        nodes: Sequence[BrokerId],
+        log_dirs: Sequence[str],
+        rng: random.Random,
+    ) -> None:
+        self._admin = admin
+        self._topics = topics
+        self._nodes = nodes
+        self._log_dirs = log_dirs
+        self._rng = rng
+        self.stopping = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await asyncio.sleep(self._rng.uniform(*DIRECTORY_GAP_S))
+            topic = self._rng.choice(self._topics)
+            partition = PartitionId(self._rng.randrange(topic.partitions))
+            replica = ReplicaOnNode(topic.name, partition, self._rng.choice(self._nodes))
+            try:
+                await self._admin.alter_replica_log_dirs({replica: self._rng.choice(self._log_dirs)})
+            except StreamlogError:
+                pass
 
 
 class VoterChanger:

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from streamlog.metadata.records import MetadataVersion
 from streamlog.sim.faults import Fault, FaultKind, Hardware
 
-from ..plan import BEGIN_S, LEADER, Load, Plan, Restart, Upgrade, with_upgrade
+from ..plan import BEGIN_S, LEADER, Load, Plan, Restart, Upgrade, base_plan, with_upgrade
 from .scripts import BUSY, plain_plan
 
 FIVE: Final = ("n1", "n2", "n3", "n4", "n5")
 SEVEN: Final = (*FIVE, "n6", "n7")
+_TAKE_A_DIRECTORY: Final = frozenset({FaultKind.SYNC_ERROR, FaultKind.READ_ERROR, FaultKind.FULL_DISK})
 AN_HOUR_AHEAD: Final = 4.6
 """Of a CLOCK_JUMP: (lasts - 1) * 1000 s."""
 SLOW_LOAD: Final = Load(
@@ -36,6 +37,19 @@ def closing(plan: Plan) -> Plan:
 
 def with_nodes(plan: Plan, nodes: tuple[str, ...]) -> Plan:
     return replace(plan, nodes=nodes, hardware=Hardware.healthy(nodes))
+
+
+def directories_plan(seed: int) -> Plan:
+    """Faults as in other seeds; nodes have two log directories, and replicas move between them. Not a disk that fails:
+    with two of them, the node goes on without one. And none that is so slow that moves last longer than the run.
+    """
+    plan = base_plan(seed)
+    settings = {**plan.settings, "replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
+    faults = tuple(fault for fault in plan.faults if fault.kind not in _TAKE_A_DIRECTORY)
+    hardware = replace(
+        plan.hardware, disk_slow={name: min(slow, 5.0) for name, slow in plan.hardware.disk_slow.items()}
+    )
+    return replace(plan, log_dirs=("/data", "/data2"), settings=settings, faults=faults, hardware=hardware)
 
 
 def damage_plan(seed: int, kind: FaultKind, target: str) -> Plan:
