@@ -100,6 +100,10 @@ CHANGES: Final[Mapping[str, What]] = {
         Action.REASSIGNMENT,
         _names("partitions", (one.at for one in given["reassignments"])),
     ),
+    "alter_replica_log_dirs": lambda given: (
+        Action.REASSIGNMENT,
+        _names("replicas", (f"{one.topic}-{one.partition} on node {one.node_id}" for one in given["moves"])),
+    ),
     "repair_replicas": lambda given: (Action.REPLICA_REPAIR, f"partition {given['topic']}-{given['partition']}"),
     "alter_broker_loggers": _simple(Action.NODE_CONFIG, "log levels of node", "node_id"),
     "create_acls": lambda given: (Action.NODE_CONFIG, _names("access control list entries", given["acls"])),

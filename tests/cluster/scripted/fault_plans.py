@@ -44,7 +44,7 @@ def directories_plan(seed: int) -> Plan:
     with two of them, the node goes on without one. And none that is so slow that moves last longer than the run.
     """
     plan = base_plan(seed)
-    settings = {**plan.settings, "replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
+    settings = {**plan.settings, "replica.alter.log.dirs.io.max.bytes.per.second": "100000"}
     faults = tuple(fault for fault in plan.faults if fault.kind not in _TAKE_A_DIRECTORY)
     hardware = replace(
         plan.hardware, disk_slow={name: min(slow, 5.0) for name, slow in plan.hardware.disk_slow.items()}

@@ -15,7 +15,7 @@ SEEDS = range(8)
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The logs of a run are small: a copy takes many chunks, and a swap copies few bytes."""
-    monkeypatch.setattr(log_move, "CHUNK_BYTES", 300)
+    monkeypatch.setattr(log_move, "CHUNK_BYTES", 1_000)
     monkeypatch.setattr(log_move, "SWAP_BYTES", 200)
 
 
