@@ -17,6 +17,7 @@ from streamlog.client.admin.values import (
     ElectionType,
     NewTopic,
     Reassignment,
+    ReplicaOnNode,
     TopicGrowth,
 )
 from streamlog.console import guard
@@ -74,6 +75,13 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], Action, str]] = [
         {},
         Action.REASSIGNMENT,
         "partitions orders-0",
+    ),
+    (
+        "alter_replica_log_dirs",
+        ({ReplicaOnNode("orders", 0, 2): "/disk2"},),
+        {},
+        Action.REASSIGNMENT,
+        "replicas orders-0 on node 2",
     ),
     ("repair_replicas", ("orders", 0), {}, Action.REPLICA_REPAIR, "partition orders-0"),
     ("alter_broker_loggers", (2, {"raft": None}), {}, Action.NODE_CONFIG, "log levels of node 2"),
