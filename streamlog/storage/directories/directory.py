@@ -100,6 +100,7 @@ class LogDirectory:
         self._cleaned_dirty = False
         self._points_found = True  # the recovery points were there, and intact
         self._starts_found = True  # the log starts likewise
+        self._uncertain: set[str] = set()  # checkpoints whose last write was cancelled: the file may have it or not
         self.frozen: dict[TopicPartition, Log] = {}  # they move to another directory
         self._kept: dict[TopicPartition, KeptEntry] = {}  # of logs that arrive, or that may have moved away
         self.indexes_rebuilt = 0  # of all logs, since the start
@@ -535,13 +536,12 @@ class LogDirectory:
                 await self._fs.sync_all(self.path)
             starts = {p: start for p, log in logs.items() if (start := self._log_start(log)) > 0}
             starts |= {p: entry.log_start for p, entry in kept.items() if entry.log_start > 0}
-            if starts != self._log_starts:
+            if starts != self._log_starts or names.LOG_STARTS in self._uncertain:
                 await self._write_log_starts(starts)
-            if self._cleaned_dirty:
+            if self._cleaned_dirty or names.CLEANER_OFFSETS in self._uncertain:
                 self._cleaned_dirty = False
-                cleaned = {p: offset for p, offset in self._cleaned.items() if p in points}
-                await replace_file(self._fs, names.join(self.path, names.CLEANER_OFFSETS), format_offsets(cleaned))
-            if points != self._recovery_points:
+                await self._replace(names.CLEANER_OFFSETS, {p: o for p, o in self._cleaned.items() if p in points})
+            if points != self._recovery_points or names.RECOVERY_POINTS in self._uncertain:
                 await self._write_recovery_points(points)
 
     def _recovery_point(self, log: Log) -> Offset:
@@ -556,8 +556,13 @@ class LogDirectory:
         return log.log_start_offset if log.lost_head is None else log.lost_head
 
     async def _write_recovery_points(self, points: dict[TopicPartition, Offset]) -> None:
-        await replace_file(self._fs, names.join(self.path, names.RECOVERY_POINTS), format_offsets(points))
+        await self._replace(names.RECOVERY_POINTS, points)
         self._recovery_points = points
+
+    async def _replace(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
+        self._uncertain.add(name)
+        await replace_file(self._fs, names.join(self.path, name), format_offsets(offsets))
+        self._uncertain.discard(name)
 
     def recovery_point(self, log: Log) -> Offset:
         """As of the last checkpoint: everything below it is durable, with what is derived from it."""
@@ -573,7 +578,7 @@ class LogDirectory:
         self._cleaned_dirty = True
 
     async def _write_log_starts(self, starts: dict[TopicPartition, Offset]) -> None:
-        await replace_file(self._fs, names.join(self.path, names.LOG_STARTS), format_offsets(starts))
+        await self._replace(names.LOG_STARTS, starts)
         before, self._log_starts = self._log_starts, starts
         for partition, start in starts.items():
             log = self.logs.get(partition)

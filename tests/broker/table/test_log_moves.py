@@ -478,14 +478,14 @@ MOMENTS = 50
 """A move of this log takes about 130 ms of simulated time, each of its some 40 syncs about two."""
 
 
-def cut_at(moment: int, *, crash: bool = False) -> Iterator[str]:
-    """Move, and cut the power `moment` times 3 ms later. What is wrong after that."""
+def cut_at(moment: int, end: str = "power cut") -> Iterator[str]:
+    """Move, and end the node in this way `moment` times 3 ms later. What is wrong after that."""
     rig = started(f"cut {moment}")
     kept = fill(rig)
     move(rig)
     rig.rest(moment * 0.003)
     moved = bool(rig.probed("log_moved"))
-    (rig.machine.crash if crash else rig.machine.power_cut)()
+    {"power cut": rig.machine.power_cut, "kill": rig.machine.crash, "clean stop": rig.stop}[end]()
     try:
         try:
             rig.start()
@@ -494,6 +494,8 @@ def cut_at(moment: int, *, crash: bool = False) -> Iterator[str]:
             return
         rig.rest()
         resigning(rig)
+        if end == "clean stop" and rig.replicas.clean_epoch is None:
+            yield "the stop was not clean"
         if len(where(rig)) != 1:
             yield f"the log is in {where(rig)}"
             return
@@ -522,10 +524,10 @@ def cut_at(moment: int, *, crash: bool = False) -> Iterator[str]:
         rig.machine.close()
 
 
-@pytest.mark.parametrize("crash", [False, True])
-def test_no_crash_at_any_moment_of_a_move_loses_a_record(crash: bool) -> None:
-    for moment in range(0, MOMENTS, 2 if crash else 1):
-        assert list(cut_at(moment, crash=crash)) == [], moment
+@pytest.mark.parametrize(("end", "step"), [("power cut", 1), ("kill", 2), ("clean stop", 1)])
+def test_no_end_of_the_node_at_any_moment_of_a_move_loses_a_record(end: str, step: int) -> None:
+    for moment in range(0, MOMENTS, step):
+        assert list(cut_at(moment, end)) == [], moment
 
 
 async def _no_checkpoint(self: LogDirectory, frozen: Log, compacted_until: Offset) -> None:
