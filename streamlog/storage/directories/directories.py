@@ -97,7 +97,7 @@ class LogDirectories:
         """Of the process before. A log may have stayed behind on a disk that was away while its copy moved on, so all
         directories are looked at. OSError.
         """
-        marked = [(directory, directory.may_have_moved()) for directory in self._directories]
+        marked = [(directory, directory.moving.may_have_moved()) for directory in self._directories]
         by_id = {directory.meta.directory_id: directory for directory in self._directories}
         for directory, moves in marked:
             for partition, target_id in moves.items():
@@ -105,11 +105,11 @@ class LogDirectories:
                 holders = [one for one in self._directories if one is not directory and one.has_directory(partition)]
                 unmarked = [one for one, its in marked if one in holders and partition not in its]
                 if unmarked or target in holders:
-                    await directory.has_moved(partition)
+                    await directory.moving.has_moved(partition)
                 elif self._offline:
-                    directory.leave_closed(partition)
+                    directory.moving.leave_closed(partition)
                 else:
-                    await directory.has_not_moved(partition, incomplete=target is None)
+                    await directory.moving.has_not_moved(partition, incomplete=target is None)
 
     def at(self, path: str) -> LogDirectory | None:
         """The directory with this path in the configuration, if it could be opened."""

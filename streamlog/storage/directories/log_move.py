@@ -38,6 +38,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from streamlog.errors import CorruptMessageError, OutcomeUnknownError, StorageError, StreamlogError
+from streamlog.model import Offset
 from streamlog.ports import File, FileSystem, Random
 from streamlog.records import scan_headers
 from streamlog.records.header import CRC_START
@@ -300,28 +301,28 @@ class LogMove:
         except OutcomeUnknownError as error:
             self.failure = StorageError(str(error))
             return log
-        await source.freeze(log)
+        await source.moving.freeze(log)
         try:
             await self._complete_copy(config)
-            await target.expect(log, source.compacted_until(log.partition))
-            await source.note_moving(log.partition, target.meta.directory_id)
+            await target.moving.expect(log, source.checkpoints.cleaned.get(log.partition, Offset(0)))
+            await source.moving.note_moving(log.partition, target.meta.directory_id)
             target.check()
             self._rename()
         except StreamlogError as error:
-            target.expect_no_more(log.partition)
+            target.moving.expect_no_more(log.partition)
             source.check()
             self.failure = error if isinstance(error, StorageError) else StorageError(str(error))
-            return await source.thaw(log.partition, config)
+            return await source.moving.thaw(log.partition, config)
         except BaseException:
-            target.expect_no_more(log.partition)
+            target.moving.expect_no_more(log.partition)
             raise
         try:
             await self._fs.sync_dir(target.path)
         except OSError as e:
             raise target.fail(e) from e
-        moved = await target.adopt(log, config)
+        moved = await target.moving.adopt(log, config)
         try:
-            await source.drop_frozen(log.partition)
+            await source.moving.drop_frozen(log.partition)
         except StorageError:
             pass  # its disk has failed: the next start with it removes what is left
         self.is_done = True
@@ -350,7 +351,7 @@ class LogMove:
                 if name not in kept:
                     self._fs.unlink(names.join(self.path, name))
             await self._fs.sync_dir(self.path)
-            opened = await self.target.open_copy(log, self.path, config)
+            opened = await self.target.moving.open_copy(log, self.path, config)
         except OSError as e:
             raise self.target.fail(e) from e
         opened.close()

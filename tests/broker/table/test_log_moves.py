@@ -13,8 +13,8 @@ from streamlog.ports import File
 from streamlog.records import scan_headers
 from streamlog.sim.files.filesystem import SimFileSystem
 from streamlog.storage.directories import log_move
-from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.directories.log_move import LogMove
+from streamlog.storage.directories.moving_logs import MovingLogs
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
 from tests.broker.rig import ME, OTHER, P0, Rig, append_to, topic_id, values_in
@@ -380,7 +380,7 @@ def test_a_swap_that_fails_before_the_rename_leaves_the_log_where_it_is(
     async def failing(*_: object) -> None:
         full()
 
-    owner = LogMove if step.startswith("_") else LogDirectory
+    owner = LogMove if step.startswith("_") else MovingLogs
     monkeypatch.setattr(owner, step, full if step == "_rename" else failing)
     move(rig)
     rig.rest(5)
@@ -530,11 +530,11 @@ def test_no_end_of_the_node_at_any_moment_of_a_move_loses_a_record(end: str, ste
         assert list(cut_at(moment, end)) == [], moment
 
 
-async def _no_checkpoint(self: LogDirectory, frozen: Log, compacted_until: Offset) -> None:
+async def _no_checkpoint(self: MovingLogs, frozen: Log, compacted_until: Offset) -> None:
     """Planted: the copy takes the name before the checkpoints know it."""
 
 
-async def _no_note(self: LogDirectory, partition: TopicPartition, directory_id: str) -> None:
+async def _no_note(self: MovingLogs, partition: TopicPartition, directory_id: str) -> None:
     """Planted: nothing says that the log may have moved."""
 
 
@@ -555,10 +555,10 @@ def _unsynced(create: Callable[[LogMove, str], File], move: LogMove, name: str) 
     return _Unsynced(create(move, name))
 
 
-_note_moving, _drop_frozen = LogDirectory.note_moving, LogDirectory.drop_frozen
+_note_moving, _drop_frozen = MovingLogs.note_moving, MovingLogs.drop_frozen
 
 
-async def _drop_first(self: LogDirectory, partition: TopicPartition, directory_id: str) -> None:
+async def _drop_first(self: MovingLogs, partition: TopicPartition, directory_id: str) -> None:
     """Planted: the source goes before the copy has the name."""
     await _note_moving(self, partition, directory_id)
     frozen = self.frozen[partition]
@@ -566,7 +566,7 @@ async def _drop_first(self: LogDirectory, partition: TopicPartition, directory_i
     self.frozen[partition] = frozen
 
 
-async def _dropped(self: LogDirectory, partition: TopicPartition) -> None:
+async def _dropped(self: MovingLogs, partition: TopicPartition) -> None:
     del self.frozen[partition]
 
 
@@ -574,13 +574,13 @@ async def _dropped(self: LogDirectory, partition: TopicPartition) -> None:
 def test_planted_errors_are_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     match planted:
         case "rename before checkpoints":
-            monkeypatch.setattr(LogDirectory, "expect", _no_checkpoint)
+            monkeypatch.setattr(MovingLogs, "expect", _no_checkpoint)
         case "no note":
-            monkeypatch.setattr(LogDirectory, "note_moving", _no_note)
+            monkeypatch.setattr(MovingLogs, "note_moving", _no_note)
         case "no sync":
             create = LogMove._create
             monkeypatch.setattr(log_move.LogMove, "_create", lambda move, name: _unsynced(create, move, name))
         case _:
-            monkeypatch.setattr(LogDirectory, "note_moving", _drop_first)
-            monkeypatch.setattr(LogDirectory, "drop_frozen", _dropped)
+            monkeypatch.setattr(MovingLogs, "note_moving", _drop_first)
+            monkeypatch.setattr(MovingLogs, "drop_frozen", _dropped)
     assert any(next(cut_at(moment), "") for moment in reversed(range(MOMENTS)))

@@ -67,7 +67,7 @@ class Life(Struct):
         """Those that are between two log directories."""
         used = {log.partition for log in self.logs()}
         for directory in self.directories:
-            yield from (log for log in directory.frozen.values() if log.partition not in used)
+            yield from (log for log in directory.moving.frozen.values() if log.partition not in used)
 
 
 class Watch:
