@@ -50,6 +50,11 @@ def new_topics_argument(command: Command) -> Command:
     return argument(flag(command))
 
 
+def node_argument(command: Command) -> Command:
+    """One node, as `node_id`."""
+    return click.argument("node_id", metavar="NODE", type=click.IntRange(0))(command)
+
+
 def topic_argument(command: Command) -> Command:
     """One topic: TOPIC or --topic TOPIC; for `one_name`."""
     argument = click.argument("name", metavar="[TOPIC]", required=False, shell_complete=_topics)

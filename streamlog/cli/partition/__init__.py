@@ -1,1 +1,1 @@
-"""`streamlogctl partition`: `commands`; `plan` makes plans of moves, `rebalance` starts them; `throttle`; `log_dir`."""
+"""`streamlogctl partition`: `commands` is the group; `plan` makes plans of moves, `rebalance` starts them."""
