@@ -213,10 +213,11 @@ class LogMoves:
         if not move.is_done and move.failure is None:  # its disk has failed
             raise replica.offline or StorageError(f"{replica.partition}: the log could not be opened again")
 
-    async def _pace(self, size: int) -> None:
+    def _pace(self, size: int) -> float:
         throttle = self._throttle
         throttle.set_rate(self._rate())
-        while (wait_s := throttle.wait_s()) > 0:
-            await asyncio.sleep(min(wait_s, AGAIN_S))
-            throttle.set_rate(self._rate())
+        wait_s = throttle.wait_s()
+        if wait_s > 0:
+            return min(wait_s, AGAIN_S)  # the rate may change
         throttle.charge(size)
+        return 0.0

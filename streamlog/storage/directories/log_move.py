@@ -77,9 +77,9 @@ class LogMove:
         source: LogDirectory,
         target: LogDirectory,
         random: Random,
-        pace: Callable[[int], Awaitable[None]],
+        pace: Callable[[int], float],
     ) -> None:
-        """`pace` is awaited before so many bytes are copied."""
+        """`pace`: for how many seconds the copy of so many bytes must wait; 0: not, and they count."""
         self.log = log
         self.source = source
         self.target = target
@@ -362,9 +362,10 @@ class LogMove:
     # -- files
 
     async def _wait(self, size: int) -> None:
-        """For the rate; not while the replica is without a role."""
-        if not self.is_swapping:
-            await self._pace(size)
+        """For the rate; not while the replica is without a role. StorageError where the move ends meanwhile."""
+        while not self.is_swapping and (wait_s := self._pace(size)) > 0:
+            await asyncio.sleep(wait_s)
+            self._check()
 
     def _path(self, name: str) -> str:
         return names.join(self.path, name)
