@@ -128,6 +128,8 @@ class NodeQueries:
         request = pb.DescribeLogDirsRequest(node_ids=[node], topics=sorted(topics))
         response_type = pb.DescribeLogDirsResponse
         response = await self._peers.call(node, _DESCRIBE_LOG_DIRS, request, response_type, timeout_of(call))
+        if len(response.nodes) != 1:
+            raise _incomplete(node)
         return response.nodes[0]
 
     async def alter_replica_log_dirs(
@@ -152,15 +154,15 @@ class NodeQueries:
                 response = await self._peers.call(
                     node, _ALTER_REPLICA_LOG_DIRS, message, response_type, timeout_of(call)
                 )
+                if len(response.replicas) != len(theirs):
+                    raise _incomplete(node)
                 return list(response.replicas)
             except StreamlogError as error:
                 return [convert.replica_log_dir_result(one, error) for one in theirs]
 
         answers = await call_each(sorted(by_node), ask, at_once=_AT_ONCE)
-        rows = {(row.topic, row.partition, row.node_id): row for answer in answers for row in answer}
-        return pb.AlterReplicaLogDirsResponse(
-            replicas=[rows[one.at.topic, one.at.partition, one.node_id] for one in wanted]
-        )
+        rows = {node: iter(answer) for node, answer in zip(sorted(by_node), answers, strict=True)}
+        return pb.AlterReplicaLogDirsResponse(replicas=[next(rows[one.node_id]) for one in wanted])
 
     def _own_move(self, wanted: ReplicaLogDir) -> pb.ReplicaLogDirResult:
         error: StreamlogError | None = None
@@ -274,6 +276,12 @@ def _common_range(query: DigestQuery, facts: Sequence[pb.ReplicaDigest]) -> tupl
     end = query.end if query.end is not None else Offset(min(one.high_watermark for one in known))
     start = query.start if query.start is not None else Offset(max(one.log_start for one in known))
     return min(start, end), end
+
+
+def _incomplete(node: BrokerId) -> BrokerNotAvailableError:
+    return BrokerNotAvailableError(
+        f"node {node} has answered a part of the request only: retry, or see its log", node=node
+    )
 
 
 def _bounded(nodes: Sequence[pb.NodeLogDirs]) -> pb.DescribeLogDirsResponse:

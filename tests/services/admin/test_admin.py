@@ -11,6 +11,7 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import batches_pb2, cluster_pb2, common_pb2
 from streamlog.errors import StreamlogError
 from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.services.common.forwarding import Peers
 from tests.services.world import ADMIN, BATCHES, Cluster, simulate
 from tests.storage.batches import batch
 
@@ -317,6 +318,27 @@ def test_replicas_move_on_their_own_nodes() -> None:
             ("t", 3, "BROKER_NOT_AVAILABLE"),
             ("t", 9, "BROKER_ID_NOT_REGISTERED"),
         ]
+
+    simulate(story)
+
+
+def test_a_node_that_answers_a_part_only_is_an_error_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(
+        peers: Peers, node: int, method: str, request: Message, response_type: type[Message], timeout_s: float
+    ) -> Message:
+        return response_type()
+
+    monkeypatch.setattr(Peers, "call", nothing)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create("t", replicas=(1, 2))
+        moves = [pb.ReplicaLogDir(topic="t", node_id=node, log_dir="/data") for node in (2, 1)]
+        request = pb.AlterReplicaLogDirsRequest(replicas=moves)
+        moved = await ask(cluster, "AlterReplicaLogDirs", request, pb.AlterReplicaLogDirsResponse)
+        assert [row.error.code for row in moved.replicas] == ["BROKER_NOT_AVAILABLE", ""]
+        described = await ask(cluster, "DescribeLogDirs", pb.DescribeLogDirsRequest(), pb.DescribeLogDirsResponse)
+        assert [row.error.code for row in described.nodes][:2] == ["", "BROKER_NOT_AVAILABLE"]
 
     simulate(story)
 
