@@ -286,6 +286,14 @@ class Service:
         return handle
 
 
+def parse_response(message_type: type[Response], data: bytes) -> Response | None:
+    """Of another node; None: it is none."""
+    try:
+        return message_type.FromString(data)
+    except DecodeError:
+        return None
+
+
 def parse(message_type: type[Request], data: bytes, bytes_max: int) -> Request:
     """RequestTooLargeError, InvalidRequestError."""
     if len(data) > bytes_max:

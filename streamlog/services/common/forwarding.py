@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.api.errors import from_rpc
-from streamlog.api.service import Call, Request, Response
+from streamlog.api.service import Call, Request, Response, parse_response
 from streamlog.controller.link import FORWARDED
 from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.metadata.view import MetadataView
@@ -50,13 +50,19 @@ class Peers:
     async def call(
         self, node: BrokerId, method: str, request: Request, response_type: type[Response], timeout_s: float
     ) -> Response:
-        """The node's response, or its StreamlogError; BrokerNotAvailableError if it is not running or unreachable."""
+        """The node's response, or its StreamlogError; BrokerNotAvailableError if it is not running, unreachable, or its
+        response cannot be parsed.
+        """
         channel = await self.channel(node)
         try:
             data = await channel.unary(method, request.SerializeToString(), timeout_s=timeout_s, metadata=MARK)
         except RpcError as error:
             raise _as_streamlog_error(error, node) from None
-        return response_type.FromString(data)
+        response = parse_response(response_type, data)
+        if response is None:
+            name = response_type.DESCRIPTOR.full_name
+            raise BrokerNotAvailableError(f"the response of node {node} cannot be parsed as {name}", node=node)
+        return response
 
     async def channel(self, node: BrokerId) -> Channel:
         """BrokerNotAvailableError."""

@@ -1,0 +1,44 @@
+"""Calls to other nodes on behalf of a client: what comes back is not trusted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamlog.api.pb import admin_pb2 as pb
+from streamlog.errors import BrokerNotAvailableError
+from streamlog.model import BrokerId
+from streamlog.services.common.forwarding import Peers
+
+
+class Node:
+    """And the network to it: answers everything with the same bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+
+    def connect(self, address: str) -> Node:
+        return self
+
+    async def unary(self, method: str, request: bytes, **given: object) -> bytes:
+        return self.answer
+
+
+async def call(answer: bytes) -> pb.DescribeLogDirsResponse:
+    view: Any = SimpleNamespace(address_of=lambda node: "n2:9092")
+    network: Any = Node(answer)
+    request = pb.DescribeLogDirsRequest()
+    return await Peers(view, network).call(BrokerId(2), "/x/Y", request, pb.DescribeLogDirsResponse, 1)
+
+
+async def test_a_response_is_parsed() -> None:
+    response = pb.DescribeLogDirsResponse(nodes=[pb.NodeLogDirs(node_id=2)])
+    assert await call(response.SerializeToString()) == response
+
+
+@pytest.mark.parametrize("answer", [b"\xff", b"\x0a\x05ab"])
+async def test_garbage_is_the_node_that_is_not_available(answer: bytes) -> None:
+    with pytest.raises(BrokerNotAvailableError, match=r"response of node 2 cannot be parsed as .*DescribeLogDirs"):
+        await call(answer)
