@@ -14,11 +14,12 @@ which of the two is current cannot be decided locally. Unless one of them says t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from streamlog.errors import InconsistentClusterError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, TopicPartition
 from streamlog.ports import Clock, FileSystem, Probe, Random
+from streamlog.ports.spare_files import NO_DESCRIPTOR
 from streamlog.storage.directories.directory import CHECKPOINT_INTERVAL_MS, LogDirectory
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
@@ -79,10 +80,16 @@ class LogDirectories:
         return cls(opened, offline)
 
     async def open_logs(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
-        """Raises InconsistentClusterError where a partition is in two directories."""
+        """A directory whose disk fails meanwhile is offline, as one that cannot be opened; StorageError if all are.
+
+        Raises InconsistentClusterError where a partition is in two directories, OSError where descriptors are lacking.
+        """
         await self._settle_moves()
-        for directory in self._directories:
-            await directory.open_logs(config_of)
+        for directory in tuple(self._directories):
+            try:
+                await directory.open_logs(config_of)
+            except OSError as e:
+                await self._lose(directory, e)
         seen: dict[TopicPartition, str] = {}
         for directory in self._directories:
             for partition in directory.logs:
@@ -93,23 +100,50 @@ class LogDirectories:
                     )
                 seen[partition] = directory.path
 
+    async def _lose(self, directory: LogDirectory, error: OSError) -> None:
+        """Its disk has failed before all of its logs were open: none of them is used."""
+        if error.errno in NO_DESCRIPTOR:
+            raise error  # no failure of the disk, and it would be the same with the next one
+        self._offline[directory.path] = directory.fail(error)
+        self._directories.remove(directory)
+        await directory.close()
+        if not self._directories:
+            raise StorageError(f"no log directory can be used: {', '.join(map(str, self._offline.values()))}")
+
     async def _settle_moves(self) -> None:
         """Of the process before. A log may have stayed behind on a disk that was away while its copy moved on, so all
-        directories are looked at. OSError.
+        directories are looked at.
         """
-        marked = [(directory, directory.moving.may_have_moved()) for directory in self._directories]
-        by_id = {directory.meta.directory_id: directory for directory in self._directories}
+        marked: list[tuple[LogDirectory, Mapping[TopicPartition, str]]] = []
+        for directory in tuple(self._directories):
+            try:
+                marked.append((directory, directory.moving.may_have_moved()))
+            except OSError as e:
+                await self._lose(directory, e)
         for directory, moves in marked:
-            for partition, target_id in moves.items():
-                target = by_id.get(target_id)
-                holders = [one for one in self._directories if one is not directory and one.has_directory(partition)]
-                unmarked = [one for one, its in marked if one in holders and partition not in its]
-                if unmarked or target in holders:
-                    await directory.moving.has_moved(partition)
-                elif self._offline:
-                    directory.moving.leave_closed(partition)
-                else:
-                    await directory.moving.has_not_moved(partition, incomplete=target is None)
+            try:
+                for partition, target_id in moves.items():
+                    await self._settle_move(directory, partition, target_id, marked)
+            except OSError as e:
+                await self._lose(directory, e)
+
+    async def _settle_move(
+        self,
+        directory: LogDirectory,
+        partition: TopicPartition,
+        target_id: str,
+        marked: Sequence[tuple[LogDirectory, Mapping[TopicPartition, str]]],
+    ) -> None:
+        """OSError. `marked`: the moves that each directory notes; in this one: to the directory with `target_id`."""
+        target = next((one for one in self._directories if one.meta.directory_id == target_id), None)
+        holders = [one for one in self._directories if one is not directory and one.has_directory(partition)]
+        unmarked = [one for one, its in marked if one in holders and partition not in its]
+        if unmarked or target in holders:
+            await directory.moving.has_moved(partition)
+        elif self._offline:
+            directory.moving.leave_closed(partition)
+        else:
+            await directory.moving.has_not_moved(partition, incomplete=target is None)
 
     def at(self, path: str) -> LogDirectory | None:
         """The directory with this path in the configuration, if it could be opened."""

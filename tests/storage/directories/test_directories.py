@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from streamlog.errors import InconsistentClusterError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, PartitionId, TopicPartition
-from streamlog.ports import no_probe
+from streamlog.ports import FileSystem, no_probe
 from streamlog.sim.machine import Machine
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.directories.directory import LogDirectory
@@ -114,6 +116,88 @@ def test_a_directory_that_fails_leaves_the_others_at_work(machine: Machine) -> N
     reported, places = machine.run(live())
     assert reported == ["/b"]
     assert not [place for place in places if place.startswith("/b")]
+
+
+class Failing:
+    """The machine's files; those below the paths in `broken` cannot be listed."""
+
+    def __init__(self, machine: Machine, error: int) -> None:
+        self._fs = machine.fs
+        self._error = error
+        self.broken: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._fs, name)
+
+    def list(self, path: str) -> list[str]:
+        if any(path == one or path.startswith(f"{one}/") for one in self.broken):
+            raise OSError(self._error, "planted", path)
+        return self._fs.list(path)
+
+
+async def opened_on_broken_disks(machine: Machine, *broken: str, error: int = errno.EIO) -> LogDirectories:
+    """They break between the opening of the directories and that of their logs."""
+    files = Failing(machine, error)
+    directories = await LogDirectories.open(
+        cast(FileSystem, files),
+        PATHS,
+        clock=machine.clock,
+        random=machine.random,
+        probe=no_probe,
+        node_id=BrokerId(1),
+    )
+    files.broken = broken
+    try:
+        await directories.open_logs(lambda _: CONFIG)
+    except BaseException:
+        await directories.close()
+        raise
+    return directories
+
+
+async def filled(machine: Machine) -> None:
+    directories = await opened(machine)
+    for number in range(6):
+        await directories.create_log(partition(number), CONFIG)
+    await directories.close(BrokerEpoch(3))
+
+
+# /b breaks as its moves are read, /b/topic-1 as its log is opened: partition 4 may be open by then.
+@pytest.mark.parametrize("broken", ["/b", "/b/topic-1"])
+def test_a_disk_that_fails_while_logs_are_opened_is_offline(machine: Machine, broken: str) -> None:
+    async def live() -> None:
+        await filled(machine)
+        directories = await opened_on_broken_disks(machine, broken)
+        assert sorted(directories.offline) == ["/b"]
+        assert directories.clean_epoch is None
+        found = [number for number in range(6) if directories.get(partition(number)) is not None]
+        assert found == [0, 2, 3, 5]
+        log = await directories.create_log(partition(6), CONFIG)
+        assert not log.directory.startswith("/b")
+        await directories.close()
+        whole = await opened(machine)  # the lock of /b was released
+        assert all(whole.get(partition(number)) is not None for number in range(7))
+        await whole.close()
+
+    machine.run(live())
+
+
+def test_all_disks_that_fail_while_logs_are_opened_end_the_start(machine: Machine) -> None:
+    async def live() -> None:
+        await filled(machine)
+        await opened_on_broken_disks(machine, *PATHS)
+
+    with pytest.raises(StorageError, match=r"no log directory can be used: .*/a .*/b .*/c "):
+        machine.run(live())
+
+
+def test_a_lack_of_descriptors_is_no_failed_disk(machine: Machine) -> None:
+    async def live() -> None:
+        await filled(machine)
+        await opened_on_broken_disks(machine, "/b", error=errno.EMFILE)
+
+    with pytest.raises(OSError, match="planted"):
+        machine.run(live())
 
 
 def test_the_last_failure_ends_the_node(machine: Machine) -> None:
