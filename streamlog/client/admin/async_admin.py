@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Never, Protocol, Self, TypeVar
 
 from streamlog.api.calls import Message, UnaryCall, unary
 from streamlog.api.pb import admin_pb2 as pb
@@ -37,7 +37,7 @@ from streamlog.client.connection.client_ports import ClientPorts, RealPorts, rea
 from streamlog.client.connection.connections import Connections
 from streamlog.config import load_admin
 from streamlog.config.settings import client_settings, consumer_settings
-from streamlog.errors import StreamlogError, UnknownServerError
+from streamlog.errors import ClientClosedError, StreamlogError, UnknownServerError
 from streamlog.model import Offset, PartitionId, TopicId, TopicPartition
 
 _ADMIN: Final = "streamlog.v1.Admin"
@@ -68,6 +68,9 @@ _REMOVE_VOTER: Final = unary(f"{_ADMIN}/RemoveVoter", pb.RemoveVoterResponse)
 _DESCRIBE: Final = unary("streamlog.v1.Cluster/Describe", cluster_pb2.ClusterDescribeResponse)
 # A bound on the requests of an election in all partitions that need one: each response covers a part of them.
 _ELECTION_ROUNDS_MAX: Final = 1_000
+_SET_BY_START: Final = frozenset(
+    {"_attempt_s", "_backoff", "_clock", "_connections", "_nodes", "_total_s", "_workers"}
+)
 
 
 class _Result(Protocol):
@@ -127,9 +130,16 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
         self._nodes = AnyNode(self._connections, ports.clock, backoff, times)
         return self
 
+    def __getattr__(self, name: str) -> Never:
+        """Only looked up for what `start` sets."""
+        if name in _SET_BY_START:
+            raise ClientClosedError("the admin client is not started: use `async with`, or await start()")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
     async def close(self) -> None:
-        """Calls under way fail with ClientClosedError or NetworkError."""
-        await self._connections.close()
+        """Calls under way fail with ClientClosedError or NetworkError. Does nothing before `start`."""
+        if "_connections" in self.__dict__:
+            await self._connections.close()
         if self._own_ports is not None:
             await self._own_ports.close()
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.client.admin import values as values
+from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.config import Operation
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
+    ClientClosedError,
     ElectionNotNeededError,
     InvalidConfigError,
     InvalidPartitionsError,
@@ -29,6 +33,25 @@ from tests.client.admin.fake_admin import CLUSTER_ID, entry
 
 T0 = TopicPartition("t", PartitionId(0))
 T1 = TopicPartition("t", PartitionId(1))
+
+
+def test_a_client_that_is_not_started() -> None:
+    async def scenario() -> None:
+        admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1")
+        calls = (
+            admin.list_topics(),
+            admin.delete_records({T0: 1}),
+            admin.list_group_offsets("g"),
+            admin.create_user("u"),
+            admin.describe_transactions(["t"]),
+        )
+        for call in calls:
+            with pytest.raises(ClientClosedError, match="the admin client is not started"):
+                await call
+        assert not hasattr(admin, "nothing_of_this_name")
+        await admin.close()
+
+    asyncio.run(scenario())
 
 
 def test_topics_are_created_one_by_one_or_refused() -> None:
