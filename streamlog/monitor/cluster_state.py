@@ -17,6 +17,7 @@ from streamlog.errors import (
     GroupAuthorizationError,
     SaslAuthenticationError,
     StreamlogError,
+    ThrottledError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
@@ -60,6 +61,11 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     def is_refused(self) -> bool:
         """Nodes answer, but this caller may see nothing."""
         return self.cluster is None and any(is_refusal(error) for error in self.missing.values())
+
+    @property
+    def is_throttled(self) -> bool:
+        """Nodes answer, but this caller has to wait, as after failed logins."""
+        return self.cluster is None and any(isinstance(one, ThrottledError) for one in self.missing.values())
 
     @property
     def is_login_refused(self) -> bool:

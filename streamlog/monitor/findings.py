@@ -63,11 +63,9 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
         yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="cluster",
-            problem="The cluster refuses this user." if state.is_refused else "No node answers.",
+            problem=_unavailable(state),
             cause=_sentence(reason.message),
-            remedy=_allowing(reason)
-            if state.is_refused
-            else "Start the nodes, or give the address of a running one with --bootstrap-server.",
+            remedy=_making_available(state, reason),
         )
         return
     yield from _quorum(cluster)
@@ -85,6 +83,20 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
             cause=_sentence(error.message),
             remedy=_allowing(error) if refused else "Try again in a moment: streamlogctl cluster health.",
         )
+
+
+def _unavailable(state: ClusterState) -> str:
+    if state.is_refused:
+        return "The cluster refuses this user."
+    return "The cluster lets this user wait." if state.is_throttled else "No node answers."
+
+
+def _making_available(state: ClusterState, reason: StreamlogError) -> str:
+    if state.is_refused:
+        return _allowing(reason)
+    if state.is_throttled:
+        return "Try again after that time: streamlogctl cluster health. Failed logins slow down those that follow."
+    return "Start the nodes, or give the address of a running one with --bootstrap-server."
 
 
 def _allowing(refusal: StreamlogError) -> str:

@@ -23,6 +23,7 @@ from streamlog.errors import (
     SaslAuthenticationError,
     StorageError,
     TopicAuthorizationError,
+    ThrottledError,
 )
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of
@@ -73,6 +74,14 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
 def test_no_node_answers() -> None:
     unreachable = ClusterState(cluster=None, missing={"x": BrokerNotAvailableError("connection refused by h:1")})
     assert found(unreachable) == [(Severity.CRITICAL, "No node answers.")]
+
+
+def test_a_login_that_is_slowed_down() -> None:
+    reason = ThrottledError("too many failed logins of this user: the next password is checked in 7 s")
+    [finding] = findings_of(ClusterState(cluster=None, missing={"x": reason}))
+    assert finding.problem == "The cluster lets this user wait."
+    assert finding.cause.endswith("is checked in 7 s.")
+    assert finding.remedy.startswith("Try again after that time")
 
 
 def test_a_clock_that_differs_from_most() -> None:

@@ -134,7 +134,9 @@ def _freshness(sampler: ClusterSampler) -> None:
         if latest is None:
             return "connecting to the cluster ..."
         if latest.state.cluster is None:
-            return "refused" if latest.state.is_refused else "no node answers"
+            if latest.state.is_refused:
+                return "refused"
+            return "slowed down" if latest.state.is_throttled else "no node answers"
         return f"{max(0, time.time() - latest.at_s):.0f} s ago"
 
     def cluster_id() -> str:
@@ -186,6 +188,8 @@ def outage(sampler: ClusterSampler) -> None:
         what, until = "No node of the cluster answers.", "a node answers"
         if latest.state.is_refused:
             what, until = "The cluster refuses the console's user.", "the user may see it"
+        elif latest.state.is_throttled:
+            what, until = "The cluster lets the console wait.", "it may"
         ui.label(what).classes("text-lg font-semibold text-bad")
         ui.label(reason.message)
         if latest.state.is_login_refused:

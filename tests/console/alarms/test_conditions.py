@@ -15,7 +15,7 @@ from streamlog.console.alarms.conditions.assess import assess
 from streamlog.console.alarms.conditions.assessments import Assessment, View
 from streamlog.console.alarms.conditions.tracks import POINTS_MAX, SampleTracks
 from streamlog.console.alarms.rules import DEFAULT_RULES, KINDS, AlarmRule, RuleKind, matches
-from streamlog.errors import ClusterAuthorizationError, StreamlogError
+from streamlog.errors import ClusterAuthorizationError, StreamlogError, ThrottledError
 from streamlog.monitor import ClusterState
 from tests.console.alarms.samples import at, group, log_dirs, sample, topic, unreachable, view
 from tests.support.health_samples import node
@@ -39,6 +39,9 @@ def test_a_cluster_that_does_not_answer_breaches_one_kind_and_hides_the_others()
     seen = view(replace(unreachable(), state=refused))
     summary = found(RuleKind.CLUSTER_UNREACHABLE, seen).breaches["cluster",].summary
     assert summary == "The cluster refuses the console's user: User:x may not DESCRIBE cluster."
+    slowed = ClusterState(cluster=None, missing={"x": ThrottledError("the next password is checked in 7 s")})
+    summary = found(RuleKind.CLUSTER_UNREACHABLE, view(replace(unreachable(), state=slowed))).breaches["cluster",].summary
+    assert summary == "The cluster lets the console wait: the next password is checked in 7 s."
     seen = view(unreachable())
     for kind in RuleKind:
         assessed = found(kind, seen)

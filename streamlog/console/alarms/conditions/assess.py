@@ -44,7 +44,11 @@ def _unreachable(_: AlarmRule, view: View) -> Assessment:
     if state.cluster is not None:
         return Assessment()
     reason = next((error.message for error in state.missing.values()), "no answer")
-    what = "The cluster refuses the console's user" if state.is_refused else "No node of the cluster answers"
+    what = "No node of the cluster answers"
+    if state.is_refused:
+        what = "The cluster refuses the console's user"
+    elif state.is_throttled:
+        what = "The cluster lets the console wait"
     return Assessment({CLUSTER: Breach(1, f"{what}: {reason.rstrip('.')}.")})
 
 
