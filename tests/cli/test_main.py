@@ -48,7 +48,10 @@ def test_listing_commands_loads_none() -> None:
 def test_an_unknown_command() -> None:
     done = CliRunner().invoke(main, ["dumb"])
     assert done.exit_code == USAGE
-    assert "No such command 'dumb'" in done.stderr
+    assert "No such command 'dumb'. Did you mean 'dump'?" in done.stderr
+    done = CliRunner().invoke(main, ["frobnicate"])
+    assert done.exit_code == USAGE
+    assert "No such command 'frobnicate'." in done.stderr
 
 
 @pytest.mark.parametrize("option", [["--bootstrap-server", "127.0.0.1:1"], ["--bootstrap-server=127.0.0.1:1"]])
