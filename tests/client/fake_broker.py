@@ -241,16 +241,24 @@ class FakeBroker:
     ) -> None:
         cluster = self.cluster
         known: dict[str, bytes] = {}
+        sent: dict[tuple[bytes, int], common_pb2.Partition] = {}
         while True:
             changed = cluster.changed
             there = {topic: cluster.ids[topic] for topic in request.topics if topic in cluster.ids}
             gone = [topic_id for topic, topic_id in known.items() if there.get(topic) != topic_id]
+            topics = [cluster.topic_message(topic) for topic in there]
+            for topic in topics:
+                news = [one for one in topic.partitions if sent.get((topic.topic_id, one.partition)) != one]
+                sent |= {(topic.topic_id, one.partition): one for one in news}
+                del topic.partitions[:]
+                topic.partitions.extend(news)
+            topics = [one for one in topics if one.partitions or one.topic not in known]
             known = there
             await out.send(
                 pb.WatchMetadataResponse(
                     cluster_id="fake",
                     nodes=pb.NodeList(nodes=cluster.node_messages()),
-                    topics=[cluster.topic_message(topic) for topic in there],
+                    topics=topics,
                     removed_topic_ids=gone,
                     metadata_version=cluster.version,
                     complete=True,

@@ -68,9 +68,7 @@ _REMOVE_VOTER: Final = unary(f"{_ADMIN}/RemoveVoter", pb.RemoveVoterResponse)
 _DESCRIBE: Final = unary("streamlog.v1.Cluster/Describe", cluster_pb2.ClusterDescribeResponse)
 # A bound on the requests of an election in all partitions that need one: each response covers a part of them.
 _ELECTION_ROUNDS_MAX: Final = 1_000
-_SET_BY_START: Final = frozenset(
-    {"_attempt_s", "_backoff", "_clock", "_connections", "_nodes", "_total_s", "_workers"}
-)
+_SET_BY_START: Final = frozenset({"_attempt_s", "_backoff", "_clock", "_connections", "_nodes", "_total_s", "_workers"})
 
 
 class _Result(Protocol):

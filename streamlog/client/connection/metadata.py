@@ -15,7 +15,7 @@ cut off from the quorum reports stale metadata without knowing it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -44,7 +44,10 @@ UNKNOWN_TOPIC_S: Final = 1.0
 # `refresh` does not move a watch that is younger than this.
 WATCH_AGE_MIN_S: Final = 1.0
 
-Listener = Callable[[str], None]
+Listener = Callable[[str, Collection[int] | None], None]
+"""Called with a topic and those of its partitions that may have changed; None: all of them, and the topic itself. In a
+fail-over thousands of partitions change in hundreds of reports, so nothing may be done for the others.
+"""
 
 
 class Leader(Struct, frozen=True, kw_only=True):
@@ -109,9 +112,7 @@ class MetadataCache:
         return Leader(broker=known.leader, address=address, epoch=LeaderEpoch(known.leader_epoch))
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """`listener` is called with the name of each topic that has changed, or was deleted. Returns a function that
-        unregisters it.
-        """
+        """`listener` is called for each topic that has changed, or was deleted. Returns what unregisters it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -178,14 +179,16 @@ class MetadataCache:
         known = topic.partitions.get(partition.partition)
         if known is not None and epoch < known.leader_epoch + (known.leader is not None):
             return
-        if isinstance(address, str) and address:
+        changed: Collection[int] | None = (partition.partition,)
+        if isinstance(address, str) and address and self._addresses.get(BrokerId(leader)) != address:
             self._addresses[BrokerId(leader)] = address
+            changed = None  # partitions that it leads can be reached now
         topic.partitions[partition.partition] = _Partition(
             leader=BrokerId(leader) if leader >= 0 else None,
             leader_epoch=epoch,
             partition_epoch=known.partition_epoch if known is not None else -1,
         )
-        self._notify(partition.topic)
+        self._notify(partition.topic, changed)
 
     def _learn_nodes(self, nodes: Iterable[common_pb2.Node]) -> None:
         addresses = {BrokerId(node.node_id): address_of(node) for node in nodes}
@@ -197,11 +200,15 @@ class MetadataCache:
 
     def _learn_topic(self, message: pb.TopicMetadata, version: int) -> None:
         known = self._topics.get(message.topic)
+        changed: Collection[int] | None = {partition.partition for partition in message.partitions}
         if known is None or known.topic_id != message.topic_id:
             if known is not None and known.version > version:
                 return
             known = self._topics[message.topic] = _Topic(topic_id=TopicId(message.topic_id), version=version)
+            changed = None
         known.version = max(known.version, version)
+        if message.partition_count > known.partition_count:
+            changed = None
         known.partition_count = max(known.partition_count, message.partition_count)
         for partition in message.partitions:
             before = known.partitions.get(partition.partition)
@@ -212,7 +219,7 @@ class MetadataCache:
                     leader_epoch=partition.leader_epoch,
                     partition_epoch=partition.partition_epoch,
                 )
-        self._notify(message.topic)
+        self._notify(message.topic, changed)
 
     def _drop(self, topic: str, version: int) -> None:
         known = self._topics.get(topic)
@@ -220,9 +227,9 @@ class MetadataCache:
             del self._topics[topic]
             self._notify(topic)
 
-    def _notify(self, topic: str) -> None:
+    def _notify(self, topic: str, partitions: Collection[int] | None = None) -> None:
         for listener in list(self._listeners):
-            listener(topic)
+            listener(topic, partitions)
 
     # The watch.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -44,7 +44,7 @@ from streamlog.errors import (
     StreamlogError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Buffer, Clock
 
 # Timeout of one attempt to find positions; attempts are repeated without limit.
@@ -250,10 +250,13 @@ class Fetcher:
 
     # Links.
 
-    def _on_metadata(self, topic: str) -> None:
-        for reader in list(self.readers.values()):
-            if reader.partition.topic != topic:
-                continue
+    def _on_metadata(self, topic: str, partitions: Collection[int] | None) -> None:
+        if partitions is None:
+            readers = [reader for reader in self.readers.values() if reader.partition.topic == topic]
+        else:
+            changed = [self.readers.get(TopicPartition(topic, PartitionId(one))) for one in partitions]
+            readers = [reader for reader in changed if reader is not None]
+        for reader in readers:
             if self._metadata.partition_count(topic) is None:
                 self.fail(reader, UnknownTopicOrPartitionError(f"topic {topic} was deleted", topic=topic))
             else:

@@ -5,7 +5,7 @@ When a topic is deleted its table is removed, and its unsettled batches fail; a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
 from streamlog.client.connection.metadata import MetadataCache
@@ -52,8 +52,8 @@ class ProducerTopics:
             raise UnknownTopicIdError(f"topic {topic} has just been deleted")
         return table
 
-    def _on_metadata(self, topic: str) -> None:
-        """The topic has changed."""
+    def _on_metadata(self, topic: str, partitions: Collection[int] | None = None) -> None:
+        """The topic has changed: these partitions; None: all of it."""
         count, topic_id = self._metadata.partition_count(topic), self._metadata.topic_id(topic)
         table = self.tables.get(topic)
         if table is not None and table.topic_id != topic_id:
@@ -61,11 +61,14 @@ class ProducerTopics:
             table = None
         if count is None or topic_id is None:
             return
-        with self._guard:
-            table = table or TopicTable(topic, topic_id, self.partitioner, self._random)
-            self._grow(table, count)
-        for queue in table.queues:
-            self._delivery.route(queue)
+        if table is None or len(table.queues) < count:
+            partitions = None
+            with self._guard:
+                table = table or TopicTable(topic, topic_id, self.partitioner, self._random)
+                self._grow(table, count)
+        count = len(table.queues)
+        for number in range(count) if partitions is None else [one for one in partitions if 0 <= one < count]:
+            self._delivery.route(table.queues[number])
         if topic not in self.tables:
             with self._guard:
                 self.tables[topic] = table

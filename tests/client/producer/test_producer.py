@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from streamlog.client.connection.metadata import Leader, MetadataCache
 from streamlog.errors import (
     ClientClosedError,
     InvalidConfigError,
@@ -15,6 +16,7 @@ from streamlog.errors import (
     ThrottledError,
     UnknownTopicOrPartitionError,
 )
+from streamlog.model import PartitionId, TopicPartition
 
 from ..stage import Stage, lines, play
 
@@ -120,6 +122,40 @@ def test_a_leader_that_moves_is_followed() -> None:
         assert log.values() == lines(2000)
 
     play(story, seeds=10)
+
+
+def test_a_change_of_some_leaders_costs_nothing_for_the_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They change in many reports: with work for each partition in each of them a fail-over of 2,000 took 4 s."""
+    looked_up: list[TopicPartition] = []
+    leader = MetadataCache.leader
+
+    def counted(self: MetadataCache, partition: TopicPartition) -> Leader | None:
+        looked_up.append(partition)
+        return leader(self, partition)
+
+    monkeypatch.setattr(MetadataCache, "leader", counted)
+    partitions, moves = 200, 100
+
+    async def story(stage: Stage) -> None:
+        logs = stage.cluster.create("t", partitions)
+        async with stage.producer() as producer, stage.consumer(auto_offset_reset="earliest") as consumer:
+            await asyncio.gather(*(producer.send("t", b"x", partition=one) for one in range(partitions)))
+            await consumer.assign([("t", one) for one in range(partitions)])
+            while len(await consumer.poll(partitions, timeout_s=1.0)):
+                pass
+            looked_up.clear()
+            for number in range(moves):
+                stage.cluster.move(logs[number], (logs[number].leader + 1) % 3)
+                await asyncio.sleep(0.1)
+            assert {one.partition for one in looked_up} >= set(range(moves))
+            others = [one for one in looked_up if one.partition >= moves]
+            # NOT_LEADER doubts the watch, and the next one begins with a whole report: at most each second.
+            assert len(others) <= (partitions - moves) * moves * 0.1 * 2
+            for number in range(partitions):
+                await producer.send("t", b"y", partition=number)
+            assert all(log.values() == [b"x", b"y"] for log in logs)
+
+    play(story, seeds=2)
 
 
 def test_a_leader_that_dies_is_replaced() -> None:
@@ -317,8 +353,6 @@ def test_a_topic_made_a_moment_later_is_found() -> None:
 
 def test_a_topic_that_grows_gets_records_in_its_new_partitions() -> None:
     async def story(stage: Stage) -> None:
-        from streamlog.model import PartitionId, TopicPartition
-
         from ..fake_broker import FakeLog
 
         stage.cluster.create("t")
