@@ -106,8 +106,9 @@ class _Opening(Struct):
         self.incomplete = names.INCOMPLETE in files
         epochs = _load_epochs(self.fs, self.directory, self.probe)
         self.sums = _load_sums(self.fs, self.directory, self.probe)
-        if self.at.clean and epochs is not None:
-            opened = await self._clean(segments, epochs)
+        is_empty = len(segments) == 1 and self.at.recovery_point == segments[0].base_offset
+        if self.at.clean and (epochs is not None or is_empty):
+            opened = await self._clean(segments, epochs or LeaderEpochs())  # a log without records may lack the table
             if opened is not None:
                 return opened
         return await self._unclean(segments, epochs)

@@ -16,6 +16,7 @@ from streamlog.records import validate
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
 from streamlog.storage.log_config import LogConfig
+from streamlog.storage.recovery.recovery import Recovered, Recovery
 from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, PARTITION, Rig
 
@@ -32,6 +33,35 @@ def test_a_clean_stop_is_believed_and_an_unclean_one_is_not(rig: Rig) -> None:
     rig.crash()
     assert rig.directory.clean_epoch is None
     assert len(rig.values()) == 51
+
+
+def test_an_empty_log_is_not_scanned_after_a_clean_stop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor synced: of thousands of new partitions that took most of a start."""
+    scanned: list[str] = []
+    run = Recovery.run
+
+    async def counted(self: Recovery) -> Recovered:
+        scanned.append("a log")
+        return await run(self)
+
+    monkeypatch.setattr(Recovery, "run", counted)
+    rig.stop()
+    rig.start()
+    assert rig.directory.clean_epoch == 7
+    assert not scanned
+    assert rig.values() == []
+    rig.append(b"first")
+    rig.sync()
+    rig.power_cut()
+    assert scanned
+    assert rig.values() == [(0, b"first")]
+
+
+def test_a_log_that_was_empty_at_a_clean_stop_and_has_bytes_is_scanned(rig: Rig) -> None:
+    rig.stop()
+    rig.do(lambda: rig.machine.fs.open("/data/topic-0/00000000000000000000.log").pwritev([bytes(100)], 0))
+    rig.start()
+    assert "clean_stop_disproved" in [event for event, _ in rig.events]
 
 
 def test_removed_logs_leave_nothing_to_their_namesakes(rig: Rig) -> None:
