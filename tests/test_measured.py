@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench.peers import report
@@ -54,4 +55,7 @@ def test_a_part_measured_again_replaces_that_part_alone(tmp_path: Path, monkeypa
 def test_what_ran_together_shares_a_table() -> None:
     now = report.conditions(5)
     parts = {part: MeasuredPart(conditions=now, rows=[row(2.0)]) for part in ("sends", "bulk")}
-    assert report.render(parts).count("| client |") == 1
+    parts["loops"] = MeasuredPart(conditions=msgspec.structs.replace(now, load=now.load + 1.5), rows=[row(2.0)])
+    written = report.render(parts)
+    assert written.count("| client |") == 1
+    assert f"load average {now.load:g} to {now.load + 1.5:g} at the end" in written

@@ -1,7 +1,8 @@
 """Part "partitions": one topic with that many partitions of three replicas.
 
-Fifty loops produce to all of them; a node is stopped and started; another, which leads a third of them, is killed while
-a record waits for each partition that it leads: the fail-over ends with the last acknowledgement.
+Each takes a record; fifty loops produce to all of them; a node is stopped and started; another, which leads a third of
+them or, as the restarted one leads none yet, a half, is killed while a record waits for each partition that it leads:
+the fail-over ends with the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -18,20 +19,32 @@ from streamlog.client import AsyncAdmin, AsyncProducer
 
 _TOPIC: Final = "partitions"
 _LOOPS: Final = 50
+_AT_ONCE: Final = 2_000
+"""Partitions that one request may create."""
 _SETTLED_S: Final = 180.0
 
 
 async def measure(base: Path, count: int) -> dict[str, float]:
     async with Cluster(base) as cluster:
         begin = time.monotonic()
-        await cluster.admin.create_topic(_TOPIC, partitions=count, replication_factor=3)
+        await cluster.admin.create_topic(_TOPIC, partitions=min(count, _AT_ONCE), replication_factor=3)
+        for partitions in (*range(2 * _AT_ONCE, count, _AT_ONCE), count) if count > _AT_ONCE else ():
+            await cluster.admin.grow_topic(_TOPIC, partitions)
         await _in_sync(cluster)
+        await _fill(cluster, count)  # a log exists once it takes a record: nodes create them one after the other
         created_s = time.monotonic() - begin
         columns = (await closed_loops(cluster, _TOPIC, count, loops=_LOOPS)).columns()
         columns |= {"created s": created_s, "memory MB": memory_mb(cluster), "descriptors": descriptors(cluster)}
         columns |= await _restart(cluster)
         columns |= await _fail_over(cluster)
         return columns
+
+
+async def _fill(cluster: Cluster, count: int) -> None:
+    """A record in each partition."""
+    async with AsyncProducer(bootstrap_servers=cluster.addresses) as producer:
+        sent = [await producer.enqueue(_TOPIC, VALUE, partition=one) for one in range(count)]
+        await asyncio.gather(*sent)
 
 
 async def _restart(cluster: Cluster) -> dict[str, float]:

@@ -40,14 +40,17 @@ def main() -> None:
     of_clients = [part for part in parts if part != _SPARK]
     if options.write and importlib.util.find_spec("matplotlib") is None:
         parser.error("--write draws a picture, and there is no matplotlib: pip install 'streamlog[bench]'")
-    by_part = clients.run(options.rounds, of_clients) if of_clients else {}
+
+    def on_part(part: str, rows: Sequence[clients.Row]) -> None:
+        if options.write:
+            from bench.peers import report
+
+            report.write({part: rows}, options.rounds)
+
+    by_part = clients.run(options.rounds, of_clients, on_part) if of_clients else {}
     rows = [row for of in by_part.values() for row in of]
     if options.output == "table" and rows:
         clients.print_rows(rows)
-    if options.write:
-        from bench.peers import report
-
-        report.write(by_part, options.rounds)
     figures = _spark() if _SPARK in parts else []
     if options.output == "table" and figures:
         print_table("peers: spark", figures)

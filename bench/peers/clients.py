@@ -105,8 +105,12 @@ class Peers(Struct, frozen=True, kw_only=True):
         return (0.0 if system is None else system.cpu_s()) + time.process_time()
 
 
-def run(rounds: int = ROUNDS, wanted: Sequence[str] = ()) -> dict[str, list[Row]]:
-    """By part."""
+def run(
+    rounds: int = ROUNDS,
+    wanted: Sequence[str] = (),
+    on_part: Callable[[str, Sequence[Row]], None] = lambda part, rows: None,
+) -> dict[str, list[Row]]:
+    """By part. `on_part` is called as each ends: a later one may fail."""
     with scratch("peers-clients") as base, ExitStack() as stack:
         kafka = nats = None
         missing = why_no_kafka()
@@ -123,11 +127,16 @@ def run(rounds: int = ROUNDS, wanted: Sequence[str] = ()) -> dict[str, list[Row]
             nats.start()
         else:
             print(f"without NATS: {missing}", file=sys.stderr)
-        return run_loop(_measure(base / "streamlog", kafka, nats, rounds, wanted))
+        return run_loop(_measure(base / "streamlog", kafka, nats, rounds, wanted, on_part))
 
 
 async def _measure(
-    base: Path, kafka: KafkaCluster | None, nats: NatsCluster | None, rounds: int, wanted: Sequence[str]
+    base: Path,
+    kafka: KafkaCluster | None,
+    nats: NatsCluster | None,
+    rounds: int,
+    wanted: Sequence[str],
+    on_part: Callable[[str, Sequence[Row]], None],
 ) -> dict[str, list[Row]]:
     async with Cluster(base, {"transaction.two.phase.commit.enable": "true"}) as cluster:  # for Spark's sink
         peers = Peers(ours=cluster, kafka=kafka, nats=nats)
@@ -137,6 +146,7 @@ async def _measure(
             part = make.__name__.strip("_")
             if not wanted or part in wanted:
                 rows[part] = [row for cell in await make(peers) for row in await _rounds(peers, cell, rounds)]
+                on_part(part, rows[part])
         return rows
 
 
@@ -292,7 +302,8 @@ async def _loops(peers: Peers) -> list[Cell]:
 
 async def _iterations(peers: Peers) -> list[Cell]:
     cells = []
-    kinds = (("100 B", equal(100, 300_000), 3.0), ("20 to 400 B, keys", mixed(150_000), 2.0))
+    # Larger than what confluent-kafka reads ahead, which would otherwise be there before the first record is taken.
+    kinds = (("100 B", equal(100, 1_500_000), 3.0), ("20 to 400 B, keys", mixed(1_000_000), 2.0))
     for number, (name, work, target) in enumerate(kinds):
         topic, groups = f"iterate-{number}", itertools.count()
         await peers.create(topic)

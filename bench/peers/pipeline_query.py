@@ -126,10 +126,10 @@ def _register_nothing(spark: SparkSession, rows: int) -> None:
         def schema(self) -> str:
             return "key binary, value binary"
 
-        def streamReader(self, _: Any) -> Any:
+        def streamReader(self, schema: Any) -> Any:  # Spark passes these by name
             return Reader()
 
-        def streamWriter(self, _: Any, __: bool) -> Any:
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
             return Writer()
 
     spark.dataSource.register(Nothing)

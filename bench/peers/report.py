@@ -99,7 +99,7 @@ def _lines(parts: Mapping[str, MeasuredPart]) -> Iterator[str]:
     yield f"![How many times as fast as the others](images/{PICTURE.name})"
     for of in _by_conditions(parts):
         yield ""
-        yield _sentence([*of], parts[of[0]].conditions)
+        yield _sentence(of, parts)
         yield ""
         yield "| | client | median | range | ours / it | target | CPU, us a record |"
         yield "|---|---|---|---|---|---|---|"
@@ -108,18 +108,21 @@ def _lines(parts: Mapping[str, MeasuredPart]) -> Iterator[str]:
 
 
 def _by_conditions(parts: Mapping[str, MeasuredPart]) -> Iterator[list[str]]:
-    """The parts of one run share a table."""
+    """The parts that differ in the load alone share a table."""
     tables: dict[bytes, list[str]] = {}
     for part, found in parts.items():
-        tables.setdefault(msgspec.json.encode(found.conditions), []).append(part)
+        tables.setdefault(msgspec.json.encode(msgspec.structs.replace(found.conditions, load=0)), []).append(part)
     yield from tables.values()
 
 
-def _sentence(parts: Sequence[str], of: Conditions) -> str:
+def _sentence(parts: Sequence[str], all_of: Mapping[str, MeasuredPart]) -> str:
+    of = all_of[parts[0]].conditions
+    loads = sorted({all_of[part].conditions.load for part in parts})
+    load = f"{loads[0]:g}" if len(loads) == 1 else f"{loads[0]:g} to {loads[-1]:g}"
     versions = ", ".join(f"{name} {version}" for name, version in of.versions.items())
     return (
         f"Measured on {of.day} (parts {', '.join(parts)}): {of.rounds} rounds after one to warm up, {of.cpus} cores,\n"
-        f"load average {of.load:g} at the end, Python {of.python}, {of.system}; {versions}."
+        f"load average {load} at the end, Python {of.python}, {of.system}; {versions}."
     )
 
 
@@ -157,6 +160,7 @@ def draw(rows: Sequence[Row], file: Path) -> None:
             ha="left" if ratio >= 1 else "right",
             va="center",
             fontsize=8,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
         )
         if row.target is not None:
             axis.plot([row.target] * 2, [at - 0.4, at + 0.4], color="black", linewidth=1.5)
@@ -169,7 +173,7 @@ def draw(rows: Sequence[Row], file: Path) -> None:
     axis.margins(y=0.02)
     axis.axvline(1, color="black", linewidth=0.8)
     axis.grid(visible=True, axis="x", which="both", alpha=0.3)
-    axis.set_xlabel("times as fast as the other (its time / ours where less is better); black mark: the target")
+    axis.set_xlabel("times as fast as the other; black mark: the target")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, metadata={"Date": None})
     plt.close(figure)
