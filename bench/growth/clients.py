@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster import READY_S, Cluster
-from bench.growth.loads import VALUE, closed_loops, percentiles_ms
+from bench.growth.loads import VALUE, closed_loops, first_records, percentiles_ms
 from bench.growth.usage import descriptors, memory_mb
 from streamlog.client import LATEST, AsyncConsumer, AsyncProducer
 
@@ -47,6 +47,7 @@ async def measure_polls(base: Path, count: int) -> dict[str, float]:
     async with Cluster(base) as cluster:
         await cluster.create("loops", _PARTITIONS)
         await cluster.admin.create_topic("quiet", partitions=_QUIET_PARTITIONS, replication_factor=3)
+        await first_records(cluster, "quiet", _QUIET_PARTITIONS)
         async with _readers(cluster, "quiet", _QUIET_PARTITIONS, count):
             idle = cluster.cpu_s()
             await asyncio.sleep(2.0)

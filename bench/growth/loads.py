@@ -97,6 +97,13 @@ def percentiles_ms(seconds: list[float]) -> tuple[float, float]:
     return hundredths[49] * 1e3, hundredths[98] * 1e3
 
 
+async def first_records(cluster: Cluster, topic: str, partitions: int) -> None:
+    """A record in each partition: then their logs exist, which nodes create one after the other."""
+    async with AsyncProducer(bootstrap_servers=cluster.addresses) as producer:
+        sent = [await producer.enqueue(topic, VALUE, partition=one) for one in range(partitions)]
+        await asyncio.gather(*sent)
+
+
 async def fill(cluster: Cluster, topic: str, total_bytes: int, value_bytes: int = 1_000) -> int:
     """Write that many bytes of values; how many records."""
     values = [os.urandom(value_bytes)] * max(1, (1 << 20) // value_bytes)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster import READY_S, Cluster
-from bench.growth.loads import VALUE, closed_loops
+from bench.growth.loads import VALUE, closed_loops, first_records
 from bench.growth.usage import descriptors, memory_mb
 from streamlog.client import AsyncAdmin, AsyncProducer
 
@@ -31,20 +31,13 @@ async def measure(base: Path, count: int) -> dict[str, float]:
         for partitions in (*range(2 * _AT_ONCE, count, _AT_ONCE), count) if count > _AT_ONCE else ():
             await cluster.admin.grow_topic(_TOPIC, partitions)
         await _in_sync(cluster)
-        await _fill(cluster, count)  # a log exists once it takes a record: nodes create them one after the other
+        await first_records(cluster, _TOPIC, count)
         created_s = time.monotonic() - begin
         columns = (await closed_loops(cluster, _TOPIC, count, loops=_LOOPS)).columns()
         columns |= {"created s": created_s, "memory MB": memory_mb(cluster), "descriptors": descriptors(cluster)}
         columns |= await _restart(cluster)
         columns |= await _fail_over(cluster)
         return columns
-
-
-async def _fill(cluster: Cluster, count: int) -> None:
-    """A record in each partition."""
-    async with AsyncProducer(bootstrap_servers=cluster.addresses) as producer:
-        sent = [await producer.enqueue(_TOPIC, VALUE, partition=one) for one in range(count)]
-        await asyncio.gather(*sent)
 
 
 async def _restart(cluster: Cluster) -> dict[str, float]:
