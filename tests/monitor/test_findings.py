@@ -22,8 +22,8 @@ from streamlog.errors import (
     RequestTimedOutError,
     SaslAuthenticationError,
     StorageError,
-    TopicAuthorizationError,
     ThrottledError,
+    TopicAuthorizationError,
 )
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of

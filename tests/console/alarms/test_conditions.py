@@ -40,7 +40,9 @@ def test_a_cluster_that_does_not_answer_breaches_one_kind_and_hides_the_others()
     summary = found(RuleKind.CLUSTER_UNREACHABLE, seen).breaches["cluster",].summary
     assert summary == "The cluster refuses the console's user: User:x may not DESCRIBE cluster."
     slowed = ClusterState(cluster=None, missing={"x": ThrottledError("the next password is checked in 7 s")})
-    summary = found(RuleKind.CLUSTER_UNREACHABLE, view(replace(unreachable(), state=slowed))).breaches["cluster",].summary
+    summary = (
+        found(RuleKind.CLUSTER_UNREACHABLE, view(replace(unreachable(), state=slowed))).breaches["cluster",].summary
+    )
     assert summary == "The cluster lets the console wait: the next password is checked in 7 s."
     seen = view(unreachable())
     for kind in RuleKind:
