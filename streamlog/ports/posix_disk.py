@@ -10,8 +10,8 @@ running, the next file to be opened could get its number.
 
 Files are opened through `spare_files`: a lack of descriptors is not a failure of the disk.
 
-Once a sync of a file has failed, every later one fails too. The kernel reports such an error once, then success; and
-the caller that should have received it may have been cancelled.
+Once a sync of a file or of a file system has failed, every later one fails too. The kernel reports such an error once,
+then success; and the caller that should have received it may have been cancelled.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class PosixFileSystem:
         self._unlinked_open = threading.Semaphore(UNLINKED_OPEN_MAX)  # descriptors that wait to be closed
         # One for each directory that `sync_all` was called for, kept open: syncfs reports a failed write only through
         # descriptors that were open when it failed.
-        self._syncfs_descriptors: dict[str, int] = {}
+        self._synced: dict[str, _SyncedFileSystem] = {}
 
     def close(self) -> None:
         self.syncers.shutdown()
@@ -263,9 +263,9 @@ class PosixFileSystem:
 
     def close_syncfs_descriptors(self) -> None:
         """Close the directories that `sync_all` holds open, so that their file system can be unmounted."""
-        for descriptor in self._syncfs_descriptors.values():
-            os.close(descriptor)
-        self._syncfs_descriptors.clear()
+        for synced in self._synced.values():
+            synced.close()
+        self._synced.clear()
 
     def open(self, path: str, *, create: bool = False) -> PosixFile:
         return PosixFile(self, absolute(path), os.O_RDWR | (os.O_CREAT if create else 0))
@@ -340,9 +340,9 @@ class PosixFileSystem:
             os.close(descriptor)
 
     async def sync_all(self, path: str) -> None:
-        if path not in self._syncfs_descriptors:
-            self._syncfs_descriptors[path] = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
-        await off_loop(self.syncers, partial(_syncfs, self._syncfs_descriptors[path]))
+        if path not in self._synced:
+            self._synced[path] = _SyncedFileSystem(self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY), path)
+        await off_loop(self.syncers, self._synced[path].sync)
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(absolute(path))
@@ -426,6 +426,32 @@ def _reserve(descriptor: int, size: int) -> None:
         number = ctypes.get_errno()
         if number not in _NOT_SUPPORTED:
             raise OSError(number, os.strerror(number))
+
+
+class _SyncedFileSystem:
+    """Of one directory. The kernel reports a failed write to one call of syncfs only, so that a second one beside it
+    would succeed, and what was lost be acknowledged: there is one at a time, and none after one that failed.
+    """
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._lock = threading.Lock()
+        self._failure: OSError | None = None
+
+    def sync(self) -> None:
+        """In a thread. OSError."""
+        with self._lock:
+            if self._failure is not None:
+                raise OSError(self._failure.errno, f"an earlier sync failed: {self._failure.strerror}", self._path)
+            try:
+                _syncfs(self._descriptor)
+            except OSError as e:
+                self._failure = e
+                raise
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 def _syncfs(descriptor: int) -> None:

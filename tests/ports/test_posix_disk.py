@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.ports import posix_disk
 from streamlog.ports.posix_disk import LARGE_BYTES, PosixFileSystem
 
 from .loopdev import LoopDisk, run_tool, unavailable
@@ -218,3 +219,28 @@ def test_a_failed_sync_is_final_though_the_kernel_then_says_ok(tmp_path: Path) -
             disk.close()
     finally:
         run_tool("umount", small)
+
+
+def test_a_sync_of_a_file_system_that_failed_is_final_also_for_those_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel reports it to one call only. Three are made at once; the second one fails."""
+    results = iter([None, errno.EIO, None])
+
+    def sync(_: int) -> None:
+        if (error := next(results, None)) is not None:
+            raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(posix_disk, "_syncfs", sync)
+    disk = PosixFileSystem()
+
+    async def three() -> list[BaseException | None]:
+        return await asyncio.gather(*(disk.sync_all(str(tmp_path)) for _ in range(3)), return_exceptions=True)
+
+    try:
+        found = sorted(str(one).partition(":")[0] for one in asyncio.run(three()))
+        assert set(found) == {"None", "[Errno 5] Input/output error", "[Errno 5] an earlier sync failed"}
+        with pytest.raises(OSError, match="an earlier sync failed"):
+            asyncio.run(disk.sync_all(str(tmp_path)))
+    finally:
+        disk.close()
