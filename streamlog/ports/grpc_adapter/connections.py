@@ -22,7 +22,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.ports.grpc_adapter.descriptors import descriptor_count, sockets_of
+from streamlog.ports.grpc_adapter.descriptors import descriptor_count, sockets_of, tcp_socket_count
 
 INTERVAL_S: Final = 1.0
 SKIPPED_MAX: Final = 4
@@ -109,8 +109,11 @@ class ConnectionWatch:
                 )
 
     def _is_within_limits(self) -> bool:
-        """Whether the process has so few descriptors that no limit can be exceeded."""
-        return 0 < descriptor_count() <= min(self.limits.total, self.limits.per_address)
+        """Whether there are so few descriptors, or sockets, that no limit can be exceeded. A log has three descriptors,
+        and to go through those of thousands takes a twentieth of a core.
+        """
+        limit = min(self.limits.total, self.limits.per_address)
+        return any(0 < count() <= limit for count in (descriptor_count, tcp_socket_count))
 
     def scan(self) -> int:
         """Closes the surplus; it ends, and is counted as ended, by the next scan. Returns how many were closed."""
