@@ -139,7 +139,7 @@ class LocalCluster:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One command at a time."""
+        """One command at a time. OSError."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
         with open(self.directory / "lock", "w", opener=private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -167,7 +167,8 @@ class LocalCluster:
     def create(self, count: int, port: int | None, overrides: Mapping[str, str], *, secure: bool = False) -> None:
         """Write the settings of nodes 1 to `count`, which listen on ports from `port` on (0: on free ones; None: 9092,
         or as they are). `secure`: over TLS, with certificates of an authority made for it. Existing nodes are not
-        changed; a count, port or security other than theirs is refused.
+        changed; a count, port or security other than theirs is refused. InvalidConfigError, before anything is written,
+        for a setting that is not valid.
         """
         if not 1 <= count <= NODES_MAX:
             raise InvalidRequestError(f"{count} nodes: 1 to {NODES_MAX} can be started", field="nodes", limit=NODES_MAX)
@@ -199,24 +200,33 @@ class LocalCluster:
         for number in ports:
             _check_free(HOST, number)
         addresses = {node_id: f"{HOST}:{number}" for node_id, number in enumerate(ports, start=1)}
-        wanted = overrides.get(settings.HTTP_LISTENERS.name, f"{HOST}:0")
-        http = iter([_with_ports(wanted) for _ in addresses])
+        made = {
+            LocalNode(node_id, self.directory / f"node-{node_id}"): address for node_id, address in addresses.items()
+        }
+        values = {node: self._settings(node, address, addresses, overrides, secure) for node, address in made.items()}
+        for one in values.values():
+            load_node(overrides=[f"{name}={value}" for name, value in one.items()], read=read_reference)
         authority = None
         if secure:
             authority = Authority.create(self._certificates)
             authority.add_client(ADMINISTRATOR)
             write_client_properties(self._certificates, ADMINISTRATOR)
-        for node_id, address in addresses.items():
-            node = LocalNode(node_id, self.directory / f"node-{node_id}")
+        for node in made:
             node.folder.mkdir(parents=True, mode=_FOLDER_MODE)
-            values = _values(node, address, addresses)
             if authority is not None:
-                authority.add_node(node_id, [HOST, "localhost"])
-                values |= node_settings(self._certificates, node_id, address)
-                values[AUDIT_LOG_FILE.name] = str((node.folder / "audit.log").absolute())
-            values |= overrides
-            values[settings.HTTP_LISTENERS.name] = next(http)
-            write_private(node.properties, _properties(values))
+                authority.add_node(node.node_id, [HOST, "localhost"])
+            write_private(node.properties, _properties(values[node]))
+
+    def _settings(
+        self, node: LocalNode, address: str, addresses: Mapping[int, str], overrides: Mapping[str, str], secure: bool
+    ) -> dict[str, str]:
+        values = _values(node, address, addresses)
+        if secure:
+            values |= node_settings(self._certificates, node.node_id, address)
+            values[AUDIT_LOG_FILE.name] = str((node.folder / "audit.log").absolute())
+        values |= overrides
+        values[settings.HTTP_LISTENERS.name] = _with_ports(overrides.get(settings.HTTP_LISTENERS.name, f"{HOST}:0"))
+        return values
 
     def start(self, node: LocalNode) -> bool:
         """False if it runs already. Does not wait until it serves. InvalidRequestError if another process listens on

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,6 +21,7 @@ from streamlog.errors import StreamlogError
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _DIRECTORY: Final = "streamlog-local"
+_COUNT: Final = 3
 _STOP_TIMEOUT_S: Final = 30.0
 _COLUMNS: Final = ("node", "address", "state", "pid", "http", "directory")
 
@@ -106,25 +108,35 @@ def start(
       streamlogctl local start --console
     """
     cluster = LocalCluster(directory)
+    with _saying_why(directory), cluster.locked():
+        values = key_values(overrides, "--override")
+        wanted = count or len(cluster.nodes) or _COUNT
+        check_overrides(values, wanted)
+        for node in cluster.nodes:
+            check_kept(node.properties, values)
+        cluster.create(wanted, port, values, secure=secure)
+        start_nodes(cluster, cluster.nodes, timeout_s)
+        say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
+        _show_http(cluster.nodes)
+        if console:
+            limit_s = STALLED_S if timeout_s is None else timeout_s
+            say(f"Console: {LocalConsole(cluster).start(console_port, limit_s)}")
+        if cluster.client_file is not None:
+            say(f"Connect with: streamlogctl --command-config {cluster.client_file} ...", err=True)
+
+
+@contextmanager
+def _saying_why(directory: Path) -> Iterator[None]:
+    """ClickException for what fails in a command on the cluster of `directory`."""
     try:
-        with cluster.locked():
-            values = key_values(overrides, "--override")
-            check_overrides(values)
-            for node in cluster.nodes:
-                check_kept(node.properties, values)
-            cluster.create(count or len(cluster.nodes) or 3, port, values, secure=secure)
-            start_nodes(cluster, cluster.nodes, timeout_s)
-            say(f"{_named(cluster.nodes)} ready: {','.join(node.address for node in cluster.nodes)}")
-            _show_http(cluster.nodes)
-            if console:
-                limit_s = STALLED_S if timeout_s is None else timeout_s
-                say(f"Console: {LocalConsole(cluster).start(console_port, limit_s)}")
-            if cluster.client_file is not None:
-                say(f"Connect with: streamlogctl --command-config {cluster.client_file} ...", err=True)
+        yield
     except StreamlogError as error:
         raise failed(error) from None
     except OSError as error:
-        raise click.ClickException(f"{error.filename or directory}: {error.strerror}.") from None
+        raise click.ClickException(
+            f"{error.filename or directory} cannot be used ({error.strerror}): give a directory that you can write "
+            "with --dir."
+        ) from None
 
 
 @local.command
@@ -140,20 +152,13 @@ def stop(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
       streamlogctl local stop 2
     """
     cluster = LocalCluster(directory)
-    with cluster.locked():
+    with _saying_why(directory):
         nodes = _chosen(cluster, node_ids)
-        if not node_ids:
-            _stop_console(cluster, timeout_s)
-        _stop(cluster, nodes, timeout_s)
-        say(f"{_named(nodes)} stopped.")
-
-
-def _stop_console(cluster: LocalCluster, timeout_s: float) -> None:
-    try:
-        if LocalConsole(cluster).stop(timeout_s):
-            say("Console stopped.")
-    except StreamlogError as error:
-        raise failed(error) from None
+        with cluster.locked():
+            if not node_ids and LocalConsole(cluster).stop(timeout_s):
+                say("Console stopped.")
+            _stop(cluster, nodes, timeout_s)
+            say(f"{_named(nodes)} stopped.")
 
 
 def _stop(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -> None:
@@ -176,13 +181,12 @@ def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
       streamlogctl local kill 2
     """
     cluster = LocalCluster(directory)
-    with cluster.locked():
-        try:
-            for node in _chosen(cluster, node_ids):
+    with _saying_why(directory):
+        nodes = _chosen(cluster, node_ids)
+        with cluster.locked():
+            for node in nodes:
                 done = "killed" if cluster.kill(node) else "was not running"
                 say(f"Node {node.node_id} {done}.")
-        except StreamlogError as error:
-            raise failed(error) from None
 
 
 @local.command
@@ -198,15 +202,13 @@ def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float | None)
       streamlogctl local restart 2
     """
     cluster = LocalCluster(directory)
-    with cluster.locked():
+    with _saying_why(directory):
         nodes = _chosen(cluster, node_ids)
-        try:
+        with cluster.locked():
             for node in nodes:
                 _stop(cluster, [node], _STOP_TIMEOUT_S if timeout_s is None else timeout_s)
                 start_nodes(cluster, [node], timeout_s)
-        except StreamlogError as error:
-            raise failed(error) from None
-        say(f"{_named(nodes)} restarted.")
+            say(f"{_named(nodes)} restarted.")
 
 
 @local.command
@@ -220,13 +222,14 @@ def status(directory: Path, output: Output) -> None:
       streamlogctl local status
     """
     cluster = LocalCluster(directory)
-    rows = [_row(node) for node in cluster.nodes]
-    if not rows and output is not Output.JSON:
-        say(f"There is no cluster in {directory}: start one with 'streamlogctl local start --dir {directory}'.")
-        return
-    show_rows(output, rows, columns=_COLUMNS)
-    if console := LocalConsole(cluster).url:
-        say(f"Console: {console}", err=True)
+    with _saying_why(directory):
+        rows = [_row(node) for node in cluster.nodes]
+        if not rows and output is not Output.JSON:
+            say(f"There is no cluster in {directory}: start one with 'streamlogctl local start --dir {directory}'.")
+            return
+        show_rows(output, rows, columns=_COLUMNS)
+        if console := LocalConsole(cluster).url:
+            say(f"Console: {console}", err=True)
 
 
 def _row(node: LocalNode) -> Row:
@@ -248,10 +251,8 @@ def _show_http(nodes: Sequence[LocalNode]) -> None:
 
 
 def _chosen(cluster: LocalCluster, node_ids: Sequence[int]) -> Sequence[LocalNode]:
-    try:
-        chosen = [cluster.node(node_id) for node_id in dict.fromkeys(node_ids)] or cluster.nodes
-    except StreamlogError as error:
-        raise failed(error) from None
+    """StreamlogError: there is no such node. ClickException: there is no cluster."""
+    chosen = [cluster.node(node_id) for node_id in dict.fromkeys(node_ids)] or cluster.nodes
     if not chosen:
         raise click.ClickException(
             f"there is no cluster in {cluster.directory}: give its directory with --dir, or start one with "

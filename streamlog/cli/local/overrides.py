@@ -12,18 +12,43 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.config.properties import parse_properties
-from streamlog.config.settings.node_settings import HTTP_LISTENERS, NODE
+from streamlog.config.settings.log_settings import LOG_DIR, LOG_DIRS
+from streamlog.config.settings.node_settings import (
+    ADVERTISED_LISTENERS,
+    HTTP_LISTENERS,
+    LISTENERS,
+    METADATA_LOG_DIR,
+    NODE,
+    NODE_ID,
+)
 from streamlog.config.unknown import explain
 from streamlog.daemon.local_cluster import PORT_0
 from streamlog.daemon.text_file import read_properties
 from streamlog.errors import InvalidConfigError
 
 _OPTION: Final = "--override"
+_OF_EACH: Final = tuple(
+    setting.name for setting in (LISTENERS, ADVERTISED_LISTENERS, LOG_DIR, LOG_DIRS, METADATA_LOG_DIR)
+)
+"""Settings that must differ between the nodes of a machine."""
 
 
-def check_overrides(overrides: Mapping[str, str]) -> None:
-    """InvalidConfigError: names that are not settings of nodes, or have no effect here."""
+def check_overrides(overrides: Mapping[str, str], count: int) -> None:
+    """InvalidConfigError: names that are not settings of nodes, have no effect here, or would be the same for `count`
+    nodes, and must differ.
+    """
     problems = [f"{_OPTION} {name}: {explain(NODE, name)}" for name in overrides if NODE.get(name) is None]
+    if NODE_ID.name in overrides:
+        problems.append(
+            f"{_OPTION} {NODE_ID.name}: 'streamlogctl local start' numbers the nodes from 1 on: leave it out"
+        )
+    if count > 1:
+        problems += [
+            f"{_OPTION} {name}: all {count} nodes would have the same value, which must differ: leave it out, or start "
+            "one node with --nodes 1"
+            for name in _OF_EACH
+            if name in overrides
+        ]
     if problems:
         raise InvalidConfigError("; ".join(problems), field=_OPTION)
 

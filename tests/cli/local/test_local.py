@@ -167,10 +167,37 @@ def test_an_override_without_effect_is_refused_and_nothing_is_made(local: Local)
     assert nodes(local) == []
 
 
+@pytest.mark.parametrize("secure", [(), ("--secure",)])
+def test_an_override_that_cannot_be_is_named_and_nothing_is_made(
+    local: Local, tmp_path: Path, secure: tuple[str, ...]
+) -> None:
+    start = ("start", "--nodes", "2", "--port", "0", *secure)
+    assert "--override: num.partitions='x': must be a whole number" in refused(
+        local(*start, "--override", "num.partitions=x")
+    )
+    said = refused(local(*start, "--override", "node.id=7", "--override", "log.dirs=/data"))
+    assert "--override node.id: 'streamlogctl local start' numbers the nodes" in said
+    assert "--override log.dirs: all 2 nodes would have the same value" in said
+    assert nodes(local) == []
+    assert [path.name for path in (tmp_path / "cluster").iterdir()] == ["lock"]
+
+
 def test_a_setting_that_cannot_be_is_named_with_its_file(local: Local, tmp_path: Path) -> None:
-    said = refused(local("start", "--nodes", "1", "--port", "0", "--override", "num.partitions=x"))
-    settings = (tmp_path / "cluster" / "node-1" / "server.properties").read_text().splitlines()
-    assert f"server.properties:{settings.index('num.partitions=x') + 1}: num.partitions='x'" in said
+    LocalCluster(tmp_path / "cluster").create(1, 0, {})
+    file = tmp_path / "cluster" / "node-1" / "server.properties"
+    file.write_text("num.partitions=x\n" + file.read_text())
+    for verb in ("start", "restart", "status"):
+        assert f"{file}:1: num.partitions='x': must be a whole number." in refused(local(verb))
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    directory = tmp_path / "file" / "cluster"
+    said = refused(CliRunner().invoke(main, ["local", "start", "--dir", str(directory)]))
+    assert (
+        said
+        == f"Error: {directory} cannot be used (Not a directory): give a directory that you can write with --dir.\n"
+    )
 
 
 def test_a_stranger_under_a_remembered_number_is_left_alone(local: Local, tmp_path: Path) -> None:
@@ -187,11 +214,13 @@ def test_a_stranger_under_a_remembered_number_is_left_alone(local: Local, tmp_pa
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_no_cluster_and_no_such_node(local: Local) -> None:
+def test_no_cluster_and_no_such_node(local: Local, tmp_path: Path) -> None:
     assert "There is no cluster in" in local("status").stdout
     assert "there is no cluster in" in refused(local("stop"))
     assert "there is no node 5" in refused(local("kill", "5"))
+    assert "there is no cluster in" in refused(local("restart"))
     assert local("kill").exit_code == USAGE
+    assert list(tmp_path.iterdir()) == [], "nothing is made where nothing is started"
 
 
 def test_its_files_are_their_owners_alone(local: Local, tmp_path: Path) -> None:
