@@ -1,7 +1,8 @@
 """`streamlogctl debug bundle`: what an expert needs to see of a cluster, in one file.
 
 Each part is collected by itself; what cannot be is in the file as its error, so that a broken cluster gives a bundle,
-too. No records are read, and no values of sensitive configs; what looks like a secret in configs and logs is masked.
+too. Without any node it has the logs and what is known of this machine, and the command fails. No records are read, and
+no values of sensitive configs; what looks like a secret in configs and logs is masked.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from streamlog.cli.common.failures import sentence
 from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import say
 from streamlog.cli.common.session import with_admin
@@ -30,7 +32,7 @@ from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.group_values import PartitionLag
 from streamlog.client.admin.values import ConfigResource, ConfigSource
 from streamlog.daemon.local_cluster import LocalCluster
-from streamlog.errors import StreamlogError
+from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.monitor import findings_of, read_cluster_state
 
@@ -89,8 +91,16 @@ def bundle(target: Target, path: Path | None, directory: Path | None, logs: tupl
     path = path or Path(time.strftime("streamlog-debug-%Y%m%dT%H%M%S.zip", time.gmtime()))
     parts: dict[str, bytes] = {"tool.json": _json(_tool(target))}
     failed: dict[str, StreamlogError] = {}
+    unreachable: BrokerNotAvailableError | None = None
 
     async def work(admin: AsyncAdmin) -> None:
+        nonlocal unreachable
+        try:
+            await admin.describe_node()
+        except BrokerNotAvailableError as error:  # as every part would, each after a while
+            unreachable = error
+            parts["cluster.json"] = _json({"error": error})
+            return
         for name, collect in _PARTS.items():
             try:
                 parts[f"{name}.json"] = _json(await collect(admin))
@@ -113,6 +123,8 @@ def bundle(target: Target, path: Path | None, directory: Path | None, logs: tupl
     for name, error in failed.items():
         say(f"Warning: {name}: {error.message}.", err=True)
     say(f"Wrote {path}: {len(parts)} parts, {path.stat().st_size:,} bytes.")
+    if unreachable is not None:
+        raise click.ClickException(f"the state of the cluster is not in it: {sentence(unreachable)}")
 
 
 def _tool(target: Target) -> dict[str, object]:

@@ -76,6 +76,14 @@ _REMEDIES_BY_WORDS: Final[dict[type[StreamlogError], tuple[tuple[str, str], ...]
         (words, "see its partitions with 'streamlogctl topic describe TOPIC'")
         for words in ("has no partition", "has a partition", "is not one of them")
     ),
+    errors.RequestTimedOutError: tuple(
+        (
+            words,
+            "see which nodes are down with 'streamlogctl cluster describe', and start them, or wait longer with "
+            "--request-timeout-ms",
+        )
+        for words in ("were not found within", "was not known within")
+    ),
     errors.CoordinatorNotAvailableError: (
         (
             "has not been created yet",

@@ -25,6 +25,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.ports import system
+from streamlog.printable import escaped
 
 T = TypeVar("T")
 _OF_THE_QUORUM: Final = (BrokerNotAvailableError, NotControllerError, QuorumUnavailableError, RequestTimedOutError)
@@ -50,18 +51,30 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]], *, ne
     return finish(run(), reason_of=lambda error: _no_quorum(target, error))
 
 
+def finish_with_records(target: Target, work: Coroutine[Any, Any, T]) -> T:
+    """As `finish`, for producers and consumers: where there is no quorum, an error says so besides, since then no other
+    leader is elected.
+    """
+
+    def reason_of(error: StreamlogError) -> str:
+        reason = _no_quorum(target, error)
+        return f"{escaped(error.message.rstrip('.'))}. {reason}" if reason else ""
+
+    return finish(work, reason_of=reason_of)
+
+
 def _no_quorum(target: Target, error: StreamlogError) -> str:
     """Where voters that do not answer are the reason of an error: how many; else empty."""
-    return system.run(_lost_quorum(target)) if isinstance(error, _OF_THE_QUORUM) else ""
+    return system.run(lost_quorum(target)) if isinstance(error, _OF_THE_QUORUM) else ""
 
 
 async def _say_what_it_waits_for(target: Target) -> None:
     await asyncio.sleep(_NOTICE_S)
-    if reason := await _lost_quorum(target):
+    if reason := await lost_quorum(target):
         say(f"{reason}; waiting for it for up to {target.request_timeout_ms / 1000:g} s.", err=True)
 
 
-async def _lost_quorum(target: Target) -> str:
+async def lost_quorum(target: Target) -> str:
     """How many voters answer, where too few do; empty where enough do, or that is unknown."""
     if len(await asyncio.to_thread(not_answering, target.servers)) == len(target.servers):
         return ""

@@ -293,6 +293,7 @@ def delete_offsets(target: Target, name: str | None, flag_name: str | None, topi
     named = one_group(name, flag_name)
 
     async def work(admin: AsyncAdmin) -> list[tuple[str, StreamlogError | None]]:
+        await admin.describe_node()  # its error, soon, if no node can be reached: the coordinator is waited for longer
         committed = await admin.list_group_offsets(named)
         partitions = [one for one in chosen_partitions(await matched(admin, topics), committed) if one in committed]
         if not partitions:

@@ -151,7 +151,9 @@ def planned(found: Found, movable: Sequence[TopicPartition]) -> list[Move]:
     try:
         return moves(found.current, found.targets, movable=movable)
     except NotEnoughNodesError as problem:
-        raise click.UsageError(f"{problem}: give more nodes.") from None
+        raise click.ClickException(
+            f"{problem}: give more nodes with --to, or start those that are down: 'streamlogctl cluster describe'."
+        ) from None
 
 
 def plan_json(assignments: Sequence[tuple[TopicPartition, Replicas]]) -> dict[str, Cell]:

@@ -15,7 +15,7 @@ import click
 from streamlog.cli.common.failures import FAILED
 from streamlog.cli.common.nouns import Noun, key_values, one_name, topic_argument, topic_to_write_to
 from streamlog.cli.common.output import Output, Row, output_option, say, show_facts
-from streamlog.cli.common.session import check_reachable, finish, matched_topics, showing_warnings
+from streamlog.cli.common.session import check_reachable, finish_with_records, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.perf.latencies import PERCENTILES, Latencies
 from streamlog.cli.perf.writing import Writing, write
@@ -105,7 +105,7 @@ def produce(
             finally:
                 reports.cancel()
 
-    finish(run())
+    finish_with_records(target, run())
     show_facts(output, _written(writing))
     if writing.errors:
         say(f"Error: {writing.errors} records were not written: {writing.first_error}.", err=True)
@@ -212,7 +212,7 @@ def consume(
                     byte_count += len(key or b"") + len(value or b"")
                 end = time.monotonic()
 
-    finish(run())
+    finish_with_records(target, run())
     seconds = max(end - begin, 1e-9)
     facts: Row = {
         "records": count,
@@ -274,7 +274,7 @@ def e2e(
                 await _read_up_to(consumer, at, sent.offset)
                 latencies.add((time.monotonic() - started) * 1_000)
 
-    finish(run())
+    finish_with_records(target, run())
     show_facts(output, {"records": latencies.count, **_latency_facts(latencies)})
 
 

@@ -16,7 +16,7 @@ import click
 
 from streamlog.cli.common.failures import FAILED
 from streamlog.cli.common.nouns import Noun, is_expression, key_values, one_name, topic_argument, topic_to_write_to
-from streamlog.cli.common.session import check_reachable, finish, matched_topics, showing_warnings
+from streamlog.cli.common.session import check_reachable, finish_with_records, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerRecord
@@ -144,7 +144,7 @@ def produce(
             avg_throughput=round(acked / seconds, 1),
         )
 
-    finish(run())
+    finish_with_records(target, run())
     if acked < sent:
         sys.exit(FAILED)
 
@@ -239,7 +239,7 @@ def consume(
                     await _commit(events, consumer, records)
         events.print("shutdown_complete")
 
-    finish(run())
+    finish_with_records(target, run())
 
 
 def _report(events: _Events, records: list[ConsumerRecord], *, verbose: bool) -> None:

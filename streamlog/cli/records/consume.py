@@ -22,7 +22,7 @@ from typing import Any, Final
 import click
 
 from streamlog.cli.common.nouns import is_expression, key_values, one_name, topic_argument
-from streamlog.cli.common.session import finish, matched_topics, showing_warnings
+from streamlog.cli.common.session import finish_with_records, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.format_template import FormatTemplate
 from streamlog.cli.records.output_format import OutputFormat, json_lines
@@ -193,7 +193,7 @@ def consume(
                     return
 
     try:
-        finish(_until_output_is_closed(run()))
+        finish_with_records(target, _until_output_is_closed(run()))
     finally:
         if began:
             without = f"; corrupt batches skipped: {skipped}" if skipped else ""

@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.nouns import key_values, topic_argument, topic_to_write_to
-from streamlog.cli.common.session import check_reachable, finish, showing_warnings
+from streamlog.cli.common.session import check_reachable, finish_with_records, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSplitter, Parser
 from streamlog.cli.records.standard_input import chunks
@@ -125,7 +125,7 @@ def produce(
         if verbose:
             click.echo(writer.summary(), err=True)
 
-    finish(run())
+    finish_with_records(target, run())
 
 
 class _Writer:

@@ -1,4 +1,5 @@
-"""Says why records are not acknowledged, while `produce` waits: a partition without a leader, too few in-sync replicas.
+"""Says why records are not acknowledged, while `produce` waits: a partition without a leader, too few in-sync replicas,
+no metadata quorum that would elect another leader.
 
 Sends that stay open for longer than a write takes are looked into: once, and again when the reason has changed.
 """
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from streamlog.cli.common.output import say
-from streamlog.cli.common.session import open_admin
+from streamlog.cli.common.session import lost_quorum, open_admin
 from streamlog.cli.common.target import Target
 from streamlog.client.admin.values import TopicDescription
 from streamlog.errors import StreamlogError
@@ -29,7 +30,8 @@ async def report_waits(target: Target, topic: str, waiting_for: Callable[[], obj
         if oldest is not None and oldest is last:
             reason = await _reason(target, topic)
             if reason and reason != said:
-                say(f"Waiting for acknowledgements: {reason} (see: streamlogctl cluster health).", err=True)
+                hint = "" if "streamlogctl" in reason else " (see: streamlogctl cluster health)"
+                say(f"Waiting for acknowledgements: {reason}{hint}.", err=True)
             said = reason
         last = oldest
 
@@ -42,7 +44,7 @@ async def _reason(target: Target, topic: str) -> str:
             minima = await min_insync_replicas(admin, [one for one in found if one.error is None])
     except StreamlogError as error:
         return error.message
-    return reason_of(found, minima.get(topic, 1))
+    return reason_of(found, minima.get(topic, 1)) or await lost_quorum(target)
 
 
 def reason_of(found: Sequence[TopicDescription], minimum: int) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from streamlog.cli.common import target
+from streamlog.cli.common import session, target
 from streamlog.cli.common.failures import end_with, sentence
 from streamlog.cli.main import main
 from streamlog.errors import (
@@ -19,6 +20,7 @@ from streamlog.errors import (
     InvariantError,
     OutcomeUnknownError,
     QuorumUnavailableError,
+    RequestTimedOutError,
     StreamlogError,
     UnknownTopicOrPartitionError,
     all_errors,
@@ -33,14 +35,40 @@ def test_the_option_goes_before_the_environment(served: ServedCluster) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_no_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "UNREACHABLE_MS", 200)
+@pytest.mark.parametrize("command", ["topic list", "group delete-offsets g --topic t", "debug bundle"])
+def test_no_node_answers(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "UNREACHABLE_MS", 200)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{bound.getsockname()[1]}"
-        said = refused(CliRunner().invoke(main, ["topic", "list", "--bootstrap-server", address]))
-    assert said.startswith(f"Error: no node answers at {address}")
+        said = refused(CliRunner().invoke(main, [*command.split(), "--bootstrap-server", address]))
+    assert said.startswith("Error: ")
+    assert f"no node answers at {address}" in said
     assert "streamlogctl local start" in said
+    # What this machine knows is in the bundle all the same.
+    bundles = list(tmp_path.glob("streamlog-debug-*.zip"))
+    assert len(bundles) == (command == "debug bundle")
+
+
+@pytest.mark.parametrize(("lost", "more"), [("No metadata quorum: 1 of 3 voters answers", True), ("", False)])
+def test_an_error_of_records_says_that_there_is_no_quorum(
+    lost: str, more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost_quorum(_: target.Target) -> str:
+        return lost
+
+    async def work() -> None:
+        raise RequestTimedOutError("the offsets of t-0 were not found within 30 s: no connection to node1:9092")
+
+    monkeypatch.setattr(session, "lost_quorum", lost_quorum)
+    to = target.Target(servers=("node1:9092",), request_timeout_ms=30_000)
+    with pytest.raises(click.ClickException) as raised:
+        session.finish_with_records(to, work())
+    said = raised.value.message
+    assert said.startswith("the offsets of t-0 were not found within 30 s: no connection to node1:9092")
+    assert said.endswith(f". {lost}." if more else "or wait longer with --request-timeout-ms.")
+    assert "executed" not in said, "it was a read"
 
 
 @pytest.mark.parametrize("servers", ["nohost", "host:0", "host:99999", ":9092", "a b:1"])

@@ -202,3 +202,11 @@ def test_a_replica_moves_to_another_log_directory(served: ServedCluster) -> None
     _log_dirs(served, moved=False)
     assert "request it again" in refused(served.run(*move, "/b", "--wait"))
     assert served.run("partition", "move-log-dir", "t-0").exit_code == USAGE
+
+
+def test_a_rebalance_onto_too_few_nodes_is_not_wrong_usage(served: ServedCluster) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    said = refused(served.run("cluster", "rebalance", "--to", "1"))
+    assert said.startswith(
+        "Error: t-0 has 2 replicas, more than there are nodes, 1: give more nodes with --to, or start "
+    )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from streamlog.cli.records.waits import reason_of
+import asyncio
+
+import pytest
+
+from streamlog.cli.common.target import Target
+from streamlog.cli.records import waits
+from streamlog.cli.records.waits import reason_of, report_waits
 from streamlog.client.admin.values import PartitionDescription, TopicDescription
 from streamlog.model import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId
+from tests.cli.served import ServedCluster
 
 
 def topic(*partitions: tuple[int | None, tuple[int, ...]]) -> TopicDescription:
@@ -50,3 +57,30 @@ def test_nothing_prevents_it() -> None:
 
 def test_a_long_list_is_cut() -> None:
     assert reason_of([topic(*[(None, ())] * 9)], 2) == "t-0, t-1, t-2, t-3, t-4 and 4 more without a leader"
+
+
+async def test_a_lost_quorum_is_said_where_partitions_have_what_they_need(
+    served: ServedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the leader is down, and no other can be elected."""
+    looks = 0
+
+    async def lost_quorum(_: Target) -> str:
+        return "No metadata quorum: 1 of 3 voters answers (see: streamlogctl cluster quorum)"
+
+    def waiting_for() -> object:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            raise LookupError  # the end of the test
+        return waits
+
+    await asyncio.to_thread(served.run, "topic", "create", "t")
+    monkeypatch.setattr(waits, "LOOK_S", 0.0)
+    monkeypatch.setattr(waits, "lost_quorum", lost_quorum)
+    with pytest.raises(LookupError):
+        await report_waits(Target(servers=(served.address,), request_timeout_ms=60_000), "t", waiting_for)
+    said = (
+        "Waiting for acknowledgements: No metadata quorum: 1 of 3 voters answers (see: streamlogctl cluster quorum).\n"
+    )
+    assert capsys.readouterr().err == said, "once"
