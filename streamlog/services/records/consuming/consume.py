@@ -11,7 +11,7 @@ Records that are only sent are never committed (`sent_records`). A client that c
 acknowledge: each response has the member id and epoch for these, and it answers `revoked` by `released` when the
 transaction with its last offsets has ended. Until then the partition stays with it. A client that has records and sends
 nothing for its processing timeout loses its partitions, as does one that does not give them up in that time; it gets
-`lost`.
+`lost`. Its member joins again with the client's next message, or after another processing timeout.
 
 When a node fails, so do its members: their clients join again at other nodes, and continue after the last commit.
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Final
 
@@ -307,6 +308,19 @@ class _Stream:
         self._drop(partitions)
         self._forget(partitions)
         await self._send(pb.ConsumeResponse(lost=_partitions(partitions)))
+        if self._member.was_silent:
+            await self._wait_for_client()
+
+    async def _wait_for_client(self) -> None:
+        """Before the member joins again: at once it would take the partitions from the others again. A client that has
+        nothing to send joins again after another processing timeout.
+        """
+        seen = self._member.activity
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._wanted.processing_timeout_ms / 1000):
+                while self._member.activity == seen and not self._is_disconnected:
+                    self._progress.clear()
+                    await self._progress.wait()
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         self._sent.forget(partitions)

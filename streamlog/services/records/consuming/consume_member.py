@@ -17,7 +17,7 @@ from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.rebalancing import Listeners
 from streamlog.config import load_consumer
-from streamlog.errors import CorruptBatchError
+from streamlog.errors import CorruptBatchError, MaxPollIntervalError
 from streamlog.model import TopicPartition
 from streamlog.ports import Ports
 from streamlog.services.records.consuming.consume_status import MemberStanding
@@ -69,7 +69,8 @@ class ConsumeMember:
         self._skipped: list[CorruptBatchError] = []  # reported to the client, not in this node's log
         corrupt = CorruptBatches(skip=wanted.skip_corrupt, report=self._skipped.append)
         self._reader = AssignedReader(config, ports, corrupt)
-        self._activity = 0
+        self.activity = 0
+        """How many messages of the client were received."""
         self.idle = True  # the client has no records to process, so it cannot be too slow
 
     def start(self, wanted: ConsumeJoin, listeners: Listeners) -> None:
@@ -78,7 +79,7 @@ class ConsumeMember:
         self._group = ConsumerGroup(
             self._name,
             self._reader,
-            activity=lambda: (self._activity, self.idle),
+            activity=lambda: (self.activity, self.idle),
             before_revoke=self._give_up,
             serving_epoch=self._serving_epoch,
         )
@@ -102,6 +103,11 @@ class ConsumeMember:
     def member_epoch(self) -> int | None:
         """None: not a member now."""
         return self._group.member_epoch
+
+    @property
+    def was_silent(self) -> bool:
+        """It was lost because its client has sent nothing for its processing timeout."""
+        return isinstance(self._group.membership.error, MaxPollIntervalError)
 
     @property
     def standing(self) -> MemberStanding:
@@ -128,7 +134,7 @@ class ConsumeMember:
 
     def on_activity(self) -> None:
         """A message of the client was received."""
-        self._activity += 1
+        self.activity += 1
 
     async def next_batch(self, wanted: Callable[[], bool]) -> ConsumerBatch | None:
         """When it is ready, and wanted; meanwhile partitions are assigned and revoked. None: look again. Raises what

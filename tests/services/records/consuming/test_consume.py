@@ -259,12 +259,31 @@ def test_one_that_keeps_records_for_too_long_loses_its_partitions() -> None:
             assert 3.9 < stage.nodes.world.loop.now - begin < 4.6
             assert slow.owned == set()
             await slow.until(lambda: slow.owned == {0, 1})
+            assert stage.nodes.world.loop.now - begin > 7.9, "the others' turn"
             await slow.send(acks={slow.got[-1][0]: slow.got[-1][1]}, credits=20)  # of its life before: passed over
             await slow.until(lambda: len(slow.got) == 25)
             await slow.leave()
         assert await stage.committed() == [None, None]
 
     run_story(story)
+
+
+def test_one_that_was_too_slow_leaves_its_partitions_to_others_until_it_is_back() -> None:
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage, 1) as slow, consuming(stage, 2) as second:
+            await slow.join(credits=1000, processing_timeout_ms=5_000)
+            await slow.until(lambda: len(slow.got) == 20)
+            await second.join(credits=1000)
+            await slow.until(lambda: "lost" in slow.news)
+            await second.until(lambda: second.owned == {0, 1})
+            await slow.send(credits=1)
+            await second.until(lambda: "revoked" in second.news)
+            (moved,) = {0, 1} - second.owned
+            await second.send(released=(moved,))
+            await slow.until(lambda: slow.owned == {moved})
+
+    run_story(story, nodes=3)
 
 
 def test_one_that_waits_for_records_is_not_too_slow() -> None:
