@@ -129,8 +129,8 @@ def test_the_leaders_replica_moves_under_load_and_a_kill_loses_nothing(cluster: 
             eventually(lambda: any(one.future_replicas for one in described(admin, leader)))
             assert cluster.kill(cluster.node(leader))
             cluster.start(cluster.node(leader))
+            eventually(lambda: holding(admin, leader) is not None)  # the ISR may not have changed since the kill
             eventually(lambda: in_sync(admin) == NODES)
-            assert holding(admin, leader) is not None
             faster = ConfigChange(name=RATE_SETTING, value=str(1 << 40))
             admin.alter_config(ConfigResource.all_brokers(), [faster])
             leader, target = begin_move(admin, cluster)
@@ -144,7 +144,8 @@ def test_the_leaders_replica_moves_under_load_and_a_kill_loses_nothing(cluster: 
         for node in cluster.nodes:
             cluster.start(node)
         eventually(lambda: in_sync(admin) == NODES)
-        assert holding(admin, leader) == target
+        eventually(lambda: holding(admin, leader) == target)
+        eventually(lambda: admin.digest_replicas("t", 0).identical)
         digests = admin.digest_replicas("t", 0)
         assert digests.identical
         read: list[bytes] = []
