@@ -194,7 +194,7 @@ class LogDirectories:
         online = self.online
         if not online:
             raise StorageError("all log directories are offline")
-        directory = min(online, key=lambda one: self._load(one, partition.topic))
+        directory = online[0] if len(online) == 1 else min(online, key=lambda one: self._load(one, partition.topic))
         making = (directory, partition)
         self._making.append(making)
         try:
