@@ -67,6 +67,9 @@ class QuorumMember(Protocol):
 
     def held(self) -> Mapping[BrokerId, RaftIndex]: ...
 
+    @property
+    def knows_votes(self) -> bool: ...
+
     def without_vote(self) -> Collection[BrokerId]: ...
 
     async def add_voter(self, voter: Voter) -> RaftIndex: ...
@@ -176,9 +179,13 @@ class VoterMember:
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return self._raft.held() if self._up else {}
 
+    @property
+    def knows_votes(self) -> bool:
+        """Not while it is a removed voter: its own set may name a directory that has been replaced since."""
+        return self._up and self._observed_voters() is None
+
     def without_vote(self) -> Collection[BrokerId]:
-        """Unknown to a removed voter: its own set may name a directory that has been replaced since."""
-        return self._raft.without_vote() if self._up and self._observed_voters() is None else ()
+        return self._raft.without_vote() if self.knows_votes else ()
 
     def _observed_voters(self) -> VoterSet | None:
         """While it follows the metadata as an observer does."""
@@ -236,8 +243,12 @@ class ObserverMember:
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return {}
 
+    @property
+    def knows_votes(self) -> bool:
+        """Only voters learn each other's directory ids."""
+        return False
+
     def without_vote(self) -> Collection[BrokerId]:
-        """Unknown here: only voters learn each other's directory ids."""
         return ()
 
     def commit_latency_s(self) -> Histogram | None:

@@ -154,7 +154,7 @@ def _admin(parts: NodeParts, names: TopicNames, peers: Peers) -> AdminService:
     return AdminService(
         link=parts.link,
         commands=ControllerCalls(deciding, view),
-        reads=ClusterReads(view, names, parts.quorum, parts.clock_skews),
+        reads=ClusterReads(view, names, parts.quorum, peers, parts.clock_skews),
         configs=ConfigDescriptions(parts.node_id, view, parts.configs, peers),
         voters=VoterCommands(deciding, parts.quorum, view, parts.ports.network),
         nodes=NodeQueries(parts.node_id, view, parts.disks, peers),

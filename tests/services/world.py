@@ -71,6 +71,7 @@ class FakeQuorum(Struct):
     leads: bool = True
     applied_index: RaftIndex = field(default=RaftIndex(77))
     empty: tuple[BrokerId, ...] = ()
+    observes: bool = False
 
     def leadership(self) -> Leadership:
         return Leadership(
@@ -83,8 +84,12 @@ class FakeQuorum(Struct):
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return {voter.node_id: self.applied_index for voter in self.voter_set} if self.leads else {}
 
+    @property
+    def knows_votes(self) -> bool:
+        return not self.observes
+
     def without_vote(self) -> Collection[BrokerId]:
-        return self.empty
+        return () if self.observes else self.empty
 
     async def add_voter(self, voter: Voter) -> RaftIndex:
         self._check()

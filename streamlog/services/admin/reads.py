@@ -11,6 +11,7 @@ from streamlog.api.convert.metadata import described_topics
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
+from streamlog.errors import StreamlogError
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.partitions.reassignment import reassignments
 from streamlog.metadata.records import ConfigTarget, ConfigTargetType
@@ -19,6 +20,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.services.access.visible import listed, queried
 from streamlog.services.common.collaborators import QuorumVoters
+from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
 from streamlog.services.common.paging import (
     PAGE_BYTES,
     PageStart,
@@ -35,6 +37,8 @@ from streamlog.services.common.topics import all_entries, entries_of, unknown_to
 
 TOPICS_PER_PAGE: Final = 1_000
 PARTITIONS_PER_PAGE: Final = 2_000
+VOTERS_TIMEOUT_S: Final = 2.0
+_DESCRIBE_CLUSTER: Final = "/streamlog.v1.Admin/DescribeCluster"
 _LISTING_BYTES: Final = 48  # of one topic in a list, beside its name
 
 
@@ -44,12 +48,14 @@ class ClusterReads:
         view: MetadataView,
         names: TopicNames,
         quorum: QuorumVoters,
+        peers: Peers,
         clock_skews: Callable[[], Mapping[BrokerId, int]] = dict,
     ) -> None:
         self._clock_skews = clock_skews
         self._view = view
         self._names = names
         self._quorum = quorum
+        self._peers = peers
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         begin, size = parse_token(request.page_token), page_size(request.page_size, default=TOPICS_PER_PAGE)
@@ -108,7 +114,26 @@ class ClusterReads:
             response, voters, quorum.held(), quorum.without_vote(), quorum.leadership().term, quorum.applied_index
         )
         cluster.set_clock_skews(response, self._clock_skews())
+        if not quorum.knows_votes and not is_forwarded(call):
+            await self._take_voters(response, request, call)
         return response
+
+    async def _take_voters(
+        self, response: pb.DescribeClusterResponse, request: pb.DescribeClusterRequest, call: Call
+    ) -> None:
+        """As the controller describes them: an observer does not know which voter lost its disk, and its vote with it.
+        Without the controller they stay as they are known here.
+        """
+        controller = self._view.controller
+        if controller is None:
+            return
+        timeout_s = min(VOTERS_TIMEOUT_S, timeout_of(call) / 2)
+        try:
+            seen = await self._peers.call(controller, _DESCRIBE_CLUSTER, request, pb.DescribeClusterResponse, timeout_s)
+        except StreamlogError:
+            return
+        del response.voters[:]
+        response.voters.extend(seen.voters)
 
 
 def _moving(image: MetadataImage) -> list[tuple[Topic, PartitionId]]:

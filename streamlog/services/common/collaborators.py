@@ -48,6 +48,11 @@ class QuorumVoters(Protocol):
         """Index up to which each voter has the quorum's log; empty unless this node leads the quorum."""
         ...
 
+    @property
+    def knows_votes(self) -> bool:
+        """Whether this node learns which voters lost their votes: a voter does."""
+        ...
+
     def without_vote(self) -> Collection[BrokerId]:
         """Voters that lost their disks, and with them their votes, as far as this node knows."""
         ...

@@ -11,6 +11,7 @@ from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import batches_pb2, cluster_pb2, common_pb2
 from streamlog.errors import StreamlogError
 from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.model import BrokerId
 from streamlog.services.common.forwarding import Peers
 from tests.services.world import ADMIN, BATCHES, Cluster, simulate
 from tests.storage.batches import batch
@@ -187,6 +188,29 @@ def test_the_cluster_is_described() -> None:
         assert (response.controller, response.quorum_term, response.commit_index) == (1, 4, 77)
         assert (response.topic_count, response.partition_count) == (1, 2)
         assert (response.offline_partition_count, response.under_replicated_partition_count) == (0, 2)
+
+    simulate(story)
+
+
+def test_an_observer_describes_the_voters_as_the_controller_does() -> None:
+    """Otherwise a lost vote was unseen, and health good, wherever an observer was asked."""
+
+    async def described(cluster: Cluster, node: int) -> list[tuple[int, bool]]:
+        response = await ask(
+            cluster, "DescribeCluster", pb.DescribeClusterRequest(), pb.DescribeClusterResponse, node=node
+        )
+        return [(voter.node_id, voter.without_vote) for voter in response.voters]
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        cluster.nodes[1].quorum.empty = (BrokerId(1),)
+        assert await described(cluster, 2) == [(1, False)], "a voter says what it knows itself"
+        cluster.nodes[2].quorum.observes = True
+        assert await described(cluster, 2) == [(1, True)]
+        cluster.nodes[1].quorum.observes = True  # by its metadata the controller may be one for a moment: no circle
+        assert await described(cluster, 2) == [(1, False)]
+        cluster.world.host("node1").crash()
+        assert await described(cluster, 2) == [(1, False)], "as known here"
 
     simulate(story)
 
