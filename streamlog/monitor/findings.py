@@ -114,7 +114,16 @@ def _quorum(cluster: ClusterDescription) -> Iterator[HealthFinding]:
             remedy="Start the voters that are down: streamlogctl cluster quorum.",
         )
     for voter in cluster.voters:
-        if voter.match_index is not None and cluster.commit_index - voter.match_index > VOTER_LAG_MAX:
+        if voter.without_vote:
+            yield HealthFinding(
+                severity=Severity.WARNING,
+                subject=f"voter {voter.node_id}",
+                problem=f"Voter {voter.node_id} has no vote: the quorum tolerates one failure less.",
+                cause="It returned without its metadata directory, or with another one, as after the loss of its disk.",
+                remedy="With controller.quorum.voter.restore.enable it gets its vote back within seconds; otherwise: "
+                f"streamlogctl cluster restore-voter {voter.node_id}.",
+            )
+        elif voter.match_index is not None and cluster.commit_index - voter.match_index > VOTER_LAG_MAX:
             yield HealthFinding(
                 severity=Severity.WARNING,
                 subject=f"voter {voter.node_id}",

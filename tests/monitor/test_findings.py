@@ -6,6 +6,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from streamlog.cli.main import main
 from streamlog.client.admin.transaction_values import OpenTransaction
@@ -150,6 +151,15 @@ def test_the_quorum() -> None:
         (Severity.CRITICAL, "There is no active controller: nothing can be created, altered or elected.")
     ]
     assert found(state(cluster(held=(5000, 3999, 4000)))) == [(Severity.WARNING, "Voter 2 is 1001 entries behind.")]
+
+
+def test_a_voter_that_lost_its_vote_with_its_disk() -> None:
+    described = cluster(held=(5000, 0, 5000))
+    voters = [structs.replace(one, without_vote=one.node_id == 2) for one in described.voters]
+    [finding] = findings_of(state(structs.replace(described, voters=tuple(voters))))
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "voter 2")
+    assert finding.problem == "Voter 2 has no vote: the quorum tolerates one failure less."
+    assert finding.remedy.endswith("streamlogctl cluster restore-voter 2.")
 
 
 def directory(usable: int | None, error: StorageError | None = None) -> NodeLogDirs:
