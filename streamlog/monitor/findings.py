@@ -88,7 +88,7 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
 def _unavailable(state: ClusterState) -> str:
     if state.is_refused:
         return "The cluster refuses this user."
-    return "The cluster lets this user wait." if state.is_throttled else "No node answers."
+    return "The cluster is throttling this user." if state.is_throttled else "No node answers."
 
 
 def _making_available(state: ClusterState, reason: StreamlogError) -> str:

@@ -80,7 +80,7 @@ def test_no_node_answers() -> None:
 def test_a_login_that_is_slowed_down() -> None:
     reason = ThrottledError("too many failed logins of this user: the next password is checked in 7 s")
     [finding] = findings_of(ClusterState(cluster=None, missing={"x": reason}))
-    assert finding.problem == "The cluster lets this user wait."
+    assert finding.problem == "The cluster is throttling this user."
     assert finding.cause.endswith("is checked in 7 s.")
     assert finding.remedy.startswith("Try again after that time")
 

@@ -75,7 +75,11 @@ class FakeQuorum(Struct):
 
     def leadership(self) -> Leadership:
         return Leadership(
-            term=RaftTerm(4), leader=BrokerId(1), address="node1:9092", is_self=self.leads, is_ready=self.leads
+            term=RaftTerm(0 if self.observes else 4),
+            leader=BrokerId(1),
+            address="node1:9092",
+            is_self=self.leads,
+            is_ready=self.leads,
         )
 
     def voters(self) -> VoterSet:

@@ -136,7 +136,7 @@ def _freshness(sampler: ClusterSampler) -> None:
         if latest.state.cluster is None:
             if latest.state.is_refused:
                 return "refused"
-            return "slowed down" if latest.state.is_throttled else "no node answers"
+            return "throttled" if latest.state.is_throttled else "no node answers"
         return f"{max(0, time.time() - latest.at_s):.0f} s ago"
 
     def cluster_id() -> str:
@@ -189,7 +189,7 @@ def outage(sampler: ClusterSampler) -> None:
         if latest.state.is_refused:
             what, until = "The cluster refuses the console's user.", "the user may see it"
         elif latest.state.is_throttled:
-            what, until = "The cluster lets the console wait.", "it may"
+            what, until = "The cluster is throttling the console.", "it no longer is"
         ui.label(what).classes("text-lg font-semibold text-bad")
         ui.label(reason.message)
         if latest.state.is_login_refused:

@@ -37,7 +37,7 @@ from streamlog.services.common.topics import all_entries, entries_of, unknown_to
 
 TOPICS_PER_PAGE: Final = 1_000
 PARTITIONS_PER_PAGE: Final = 2_000
-VOTERS_TIMEOUT_S: Final = 2.0
+QUORUM_TIMEOUT_S: Final = 2.0
 _DESCRIBE_CLUSTER: Final = "/streamlog.v1.Admin/DescribeCluster"
 _LISTING_BYTES: Final = 48  # of one topic in a list, beside its name
 
@@ -115,25 +115,28 @@ class ClusterReads:
         )
         cluster.set_clock_skews(response, self._clock_skews())
         if not quorum.knows_votes and not is_forwarded(call):
-            await self._take_voters(response, request, call)
+            await self._take_quorum(response, request, call)
         return response
 
-    async def _take_voters(
+    async def _take_quorum(
         self, response: pb.DescribeClusterResponse, request: pb.DescribeClusterRequest, call: Call
     ) -> None:
-        """As the controller describes them: an observer does not know which voter lost its disk, and its vote with it.
-        Without the controller they stay as they are known here.
+        """As the controller describes it: an observer does not know its term, how far the voters are, nor which of them
+        lost its disk, and its vote with it. Without the controller it stays as it is known here.
         """
         controller = self._view.controller
         if controller is None:
             return
-        timeout_s = min(VOTERS_TIMEOUT_S, timeout_of(call) / 2)
+        timeout_s = min(QUORUM_TIMEOUT_S, timeout_of(call) / 2)
         try:
             seen = await self._peers.call(controller, _DESCRIBE_CLUSTER, request, pb.DescribeClusterResponse, timeout_s)
         except StreamlogError:
             return
-        del response.voters[:]
-        response.voters.extend(seen.voters)
+        if seen.voters:
+            del response.voters[:]
+            response.voters.extend(seen.voters)
+            response.quorum_term = seen.quorum_term
+            response.commit_index = max(response.commit_index, seen.commit_index)
 
 
 def _moving(image: MetadataImage) -> list[tuple[Topic, PartitionId]]:

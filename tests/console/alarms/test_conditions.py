@@ -43,7 +43,7 @@ def test_a_cluster_that_does_not_answer_breaches_one_kind_and_hides_the_others()
     summary = (
         found(RuleKind.CLUSTER_UNREACHABLE, view(replace(unreachable(), state=slowed))).breaches["cluster",].summary
     )
-    assert summary == "The cluster lets the console wait: the next password is checked in 7 s."
+    assert summary == "The cluster is throttling the console: the next password is checked in 7 s."
     seen = view(unreachable())
     for kind in RuleKind:
         assessed = found(kind, seen)

@@ -48,7 +48,7 @@ def _unreachable(_: AlarmRule, view: View) -> Assessment:
     if state.is_refused:
         what = "The cluster refuses the console's user"
     elif state.is_throttled:
-        what = "The cluster lets the console wait"
+        what = "The cluster is throttling the console"
     return Assessment({CLUSTER: Breach(1, f"{what}: {reason.rstrip('.')}.")})
 
 
