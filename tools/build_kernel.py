@@ -4,8 +4,8 @@
     python tools/build_kernel.py --required   exit code 1 where it cannot be built (`make kernel`)
 
 `make setup` ends with it. Nothing depends on it: without the kernel records are checked and decoded in Python and
-numpy. It takes a C compiler, Python's headers and setuptools; with the setuptools of the environment, where it is new
-enough, it takes no network.
+numpy, and threads of Python sync. It takes a C compiler, Python's headers and setuptools; with the setuptools of the
+environment, where it is new enough, it takes no network.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "kernel"
-WITHOUT: Final = "everything works without it, but checking and reading records takes more CPU (docs/performance.md)"
+WITHOUT: Final = "everything works without it, but checking, reading and syncing takes more CPU (docs/performance.md)"
 _TIMEOUT_S: Final = 300.0
 _SETUPTOOLS_MIN: Final = 77  # of kernel/pyproject.toml
 
@@ -84,7 +84,7 @@ def main() -> int:
     if problem is not None:
         print(f"streamlog-kernel is skipped: it cannot be built; {WITHOUT}; 'make kernel' tries again:\n{problem}")
         return 1 if options.required else 0
-    print("streamlog-kernel is installed: records are checked and decoded in C")
+    print("streamlog-kernel is installed: records are checked and decoded, and files synced, in C")
     return 0
 
 

@@ -13,8 +13,8 @@ Rules, the same for both:
 - The effect of an awaited call that raises is UNKNOWN: a sync may have reached the disk, a request may have been
   executed.
 
-Beside the ports: `off_loop` (blocking work in threads), `spare_files` (descriptors for the disk), `malloc`, `forks`,
-and `trace_context` (the header traceparent).
+Beside the ports: `threads` (blocking work, and syncs, in threads), `spare_files` (descriptors for the disk), `malloc`,
+`forks`, and `trace_context` (the header traceparent).
 """
 
 from streamlog.ports.audit import AuditEvent, AuditResource, AuditSink

@@ -1,7 +1,8 @@
 """The disk port on a POSIX file system: Linux, where each call below does what the contract says.
 
-Calls that may wait for the device (syncs, cold reads) run in two small thread pools, so that a slow read never delays a
-sync. A third thread frees the blocks of removed files: for a gigabyte in the page cache that takes the kernel 0.2 s.
+Calls that may wait for the device run in threads: `syncs` for files and file systems, a small pool for directories and
+one for cold reads, so that a slow read never delays a sync. Another thread frees the blocks of removed files: for a
+gigabyte in the page cache that takes the kernel 0.2 s.
 Everything else is a system call on the page cache, made on the event loop. One PosixFileSystem serves a node; it is
 used from the node's event loop only, except for the work in its own threads.
 
@@ -16,6 +17,7 @@ then success; and the caller that should have received it may have been cancelle
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import fcntl
@@ -23,16 +25,18 @@ import mmap
 import os
 import stat
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Final, TypeVar
 
 from streamlog.errors import InvariantError
 from streamlog.ports.disk import Buffer
-from streamlog.ports.off_loop import off_loop
 from streamlog.ports.spare_files import SpareFiles, free_descriptors
+from streamlog.ports.threads.off_loop import off_loop
+from streamlog.ports.threads.syncs import Syncs, new_syncs
 
 T = TypeVar("T")
 
@@ -188,16 +192,23 @@ class PosixFile:
 
     async def sync(self) -> None:
         descriptor = self._open()
-        await self._off_loop(self._system.syncers, lambda: self._sync(descriptor))
-
-    def _sync(self, descriptor: int) -> None:
-        if self._failure is not None:
-            raise OSError(self._failure.errno, f"an earlier sync failed: {self._failure.strerror}", self._path)
+        _check_earlier(self._failure, self._path)
+        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._use()
         try:
-            os.fdatasync(descriptor)
-        except OSError as error:
-            self._failure = error
+            self._system.syncs.start(descriptor, partial(self._on_synced, synced))
+        except BaseException:
+            self._release()
             raise
+        await synced
+
+    def _on_synced(self, synced: asyncio.Future[None], error: OSError | None) -> None:
+        self._release()
+        if error is None and self._failure is not None:  # of one beside it: the kernel may report it once
+            error = _earlier(self._failure, self._path)
+        elif error is not None:
+            self._failure = error
+        _settle(synced, error)
 
     def close(self) -> None:
         with self._lock:
@@ -213,9 +224,12 @@ class PosixFile:
 
     async def _off_loop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         """Run `work` in the pool; the descriptor stays open until it has ended, cancelled or not."""
+        self._use()
+        return await off_loop(pool, work, self._release)
+
+    def _use(self) -> None:
         with self._lock:
             self._uses += 1
-        return await off_loop(pool, work, self._release)
 
     def _release(self) -> None:
         with self._lock:
@@ -245,7 +259,8 @@ class PosixFileSystem:
     """Close it after all of its files: `close` waits for the threads."""
 
     def __init__(self, *, sync_threads: int = 4, read_threads: int = 4) -> None:
-        self.syncers = ThreadPoolExecutor(sync_threads, "disk-sync")
+        self._sync_threads = sync_threads
+        self._directory_syncers = ThreadPoolExecutor(sync_threads, "disk-sync-dir")
         self.readers = ThreadPoolExecutor(read_threads, "disk-read")
         self._closers = ThreadPoolExecutor(1, "disk-free")
         self.spares = SpareFiles()
@@ -254,8 +269,15 @@ class PosixFileSystem:
         # descriptors that were open when it failed.
         self._synced: dict[str, _SyncedFileSystem] = {}
 
+    @cached_property
+    def syncs(self) -> Syncs:
+        """With the first sync: many a process only reads."""
+        return new_syncs(self._sync_threads)
+
     def close(self) -> None:
-        self.syncers.shutdown()
+        if "syncs" in self.__dict__:
+            self.syncs.close()
+        self._directory_syncers.shutdown()
         self.readers.shutdown()
         self._closers.shutdown()
         self.close_syncfs_descriptors()
@@ -330,7 +352,7 @@ class PosixFileSystem:
         return sorted(self.spares.attempt(lambda: os.listdir(absolute(directory))))
 
     async def sync_dir(self, directory: str) -> None:
-        await off_loop(self.syncers, partial(self._with_directory, absolute(directory), os.fsync))
+        await off_loop(self._directory_syncers, partial(self._with_directory, absolute(directory), os.fsync))
 
     def _with_directory(self, path: str, work: Callable[[int], None]) -> None:
         descriptor = self.spares.open(path, os.O_RDONLY)
@@ -341,8 +363,9 @@ class PosixFileSystem:
 
     async def sync_all(self, path: str) -> None:
         if path not in self._synced:
-            self._synced[path] = _SyncedFileSystem(self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY), path)
-        await off_loop(self.syncers, self._synced[path].sync)
+            descriptor = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
+            self._synced[path] = _SyncedFileSystem(self.syncs, descriptor, path)
+        await self._synced[path].sync()
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(absolute(path))
@@ -433,28 +456,54 @@ class _SyncedFileSystem:
     would succeed, and what was lost be acknowledged: there is one at a time, and none after one that failed.
     """
 
-    def __init__(self, descriptor: int, path: str) -> None:
+    def __init__(self, syncs: Syncs, descriptor: int, path: str) -> None:
+        self._syncs = syncs
         self._descriptor = descriptor
         self._path = path
-        self._lock = threading.Lock()
+        self._is_running = False
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for their turn
         self._failure: OSError | None = None
 
-    def sync(self) -> None:
-        """In a thread. OSError."""
-        with self._lock:
-            if self._failure is not None:
-                raise OSError(self._failure.errno, f"an earlier sync failed: {self._failure.strerror}", self._path)
-            try:
-                _syncfs(self._descriptor)
-            except OSError as e:
-                self._failure = e
-                raise
+    async def sync(self) -> None:
+        """OSError."""
+        loop = asyncio.get_running_loop()
+        while self._is_running:
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiting.append(turn)
+            await turn
+        _check_earlier(self._failure, self._path)
+        synced: asyncio.Future[None] = loop.create_future()
+        self._syncs.start(self._descriptor, partial(self._on_synced, synced), file_system=True)
+        self._is_running = True  # also if this caller is cancelled
+        await synced
+
+    def _on_synced(self, synced: asyncio.Future[None], error: OSError | None) -> None:
+        self._is_running = False
+        if error is not None:
+            self._failure = error
+        waiting, self._waiting = self._waiting, deque()
+        for turn in waiting:
+            _settle(turn, None)
+        _settle(synced, error)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
 
-def _syncfs(descriptor: int) -> None:
-    if _libc.syncfs(descriptor):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+def _check_earlier(failure: OSError | None, path: str) -> None:
+    if failure is not None:
+        raise _earlier(failure, path)
+
+
+def _earlier(failure: OSError, path: str) -> OSError:
+    return OSError(failure.errno, f"an earlier sync failed: {failure.strerror}", path)
+
+
+def _settle(future: asyncio.Future[None], error: OSError | None) -> None:
+    """Unless its waiter was cancelled, or its loop closed."""
+    if future.done() or future.get_loop().is_closed():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamlog.ports.off_loop import off_loop
+from streamlog.ports.threads.off_loop import off_loop
 
 
 @pytest.fixture

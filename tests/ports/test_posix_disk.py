@@ -17,6 +17,7 @@ import pytest
 
 from streamlog.ports import posix_disk
 from streamlog.ports.posix_disk import LARGE_BYTES, PosixFileSystem
+from streamlog.ports.threads.syncs import Ended
 
 from .loopdev import LoopDisk, run_tool, unavailable
 
@@ -221,17 +222,37 @@ def test_a_failed_sync_is_final_though_the_kernel_then_says_ok(tmp_path: Path) -
         run_tool("umount", small)
 
 
+class FailingSyncs:
+    """Each takes a few turns of the event loop. The results are given: an errno or None; None after the last."""
+
+    def __init__(self, results: list[int | None]) -> None:
+        self._results = iter(results)
+        self._running = 0
+        self.most_at_once = 0
+
+    def start(self, descriptor: int, ended: Ended, *, file_system: bool = False) -> None:
+        self._running += 1
+        self.most_at_once = max(self.most_at_once, self._running)
+        code = next(self._results, None)
+        self._later(3, ended, OSError(code, os.strerror(code)) if code is not None else None)
+
+    def _later(self, turns: int, ended: Ended, error: OSError | None) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._later, turns - 1, ended, error)
+        else:
+            self._running -= 1
+            ended(error)
+
+    def close(self) -> None:
+        """There are no threads."""
+
+
 def test_a_sync_of_a_file_system_that_failed_is_final_also_for_those_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel reports it to one call only. Three are made at once; the second one fails."""
-    results = iter([None, errno.EIO, None])
-
-    def sync(_: int) -> None:
-        if (error := next(results, None)) is not None:
-            raise OSError(error, os.strerror(error))
-
-    monkeypatch.setattr(posix_disk, "_syncfs", sync)
+    syncs = FailingSyncs([None, errno.EIO, None])
+    monkeypatch.setattr(posix_disk, "new_syncs", lambda threads: syncs)
     disk = PosixFileSystem()
 
     async def three() -> list[BaseException | None]:
@@ -242,5 +263,44 @@ def test_a_sync_of_a_file_system_that_failed_is_final_also_for_those_beside_it(
         assert set(found) == {"None", "[Errno 5] Input/output error", "[Errno 5] an earlier sync failed"}
         with pytest.raises(OSError, match="an earlier sync failed"):
             asyncio.run(disk.sync_all(str(tmp_path)))
+        assert syncs.most_at_once == 1
     finally:
+        disk.close()
+
+
+def test_a_cancelled_sync_of_a_file_system_keeps_the_next_one_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on, and may be the one that the kernel reports a failed write to."""
+    syncs = FailingSyncs([errno.EIO, None])
+    monkeypatch.setattr(posix_disk, "new_syncs", lambda threads: syncs)
+    disk = PosixFileSystem()
+
+    async def two() -> BaseException | None:
+        first = asyncio.ensure_future(disk.sync_all(str(tmp_path)))
+        await asyncio.sleep(0)
+        first.cancel()
+        return (await asyncio.gather(disk.sync_all(str(tmp_path)), return_exceptions=True))[0]
+
+    try:
+        assert str(asyncio.run(two())).startswith("[Errno 5] an earlier sync failed")
+        assert syncs.most_at_once == 1
+    finally:
+        disk.close()
+
+
+def test_two_syncs_of_a_file_beside_each_other_both_fail_though_the_kernel_reports_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posix_disk, "new_syncs", lambda threads: FailingSyncs([errno.EIO, None]))
+    disk = PosixFileSystem()
+    file = disk.open(f"{tmp_path}/file", create=True)
+
+    async def two() -> list[BaseException | None]:
+        return list(await asyncio.gather(file.sync(), file.sync(), return_exceptions=True))
+
+    try:
+        assert [isinstance(one, OSError) for one in asyncio.run(two())] == [True, True]
+    finally:
+        file.close()
         disk.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from streamlog.ports import posix_disk
 from streamlog.ports.posix_disk import PosixFile, PosixFileSystem
+from streamlog.ports.threads.syncs import Ended
 from streamlog.sim.files import inode
 from streamlog.sim.files.disk import SimDisk
 from streamlog.sim.files.inode import DirectoryNode, FileNode
@@ -181,11 +183,24 @@ def test_defects_of_the_posix_adapter_are_found(
     disk.close()
 
 
+class NoSyncs:
+    """They end at once, and have done nothing."""
+
+    def start(self, descriptor: int, ended: Ended, *, file_system: bool = False) -> None:
+        asyncio.get_running_loop().call_soon(ended, None)
+
+    def close(self) -> None:
+        """There are no threads."""
+
+
 @pytest.mark.loopdev
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
 @pytest.mark.parametrize("skipped", ["file", "directory"])
 def test_a_sync_that_does_nothing_is_found_by_the_power_cut(monkeypatch: Patch, tmp_path: Path, skipped: str) -> None:
-    monkeypatch.setattr(os, "fdatasync" if skipped == "file" else "fsync", lambda descriptor: None)
+    if skipped == "file":
+        monkeypatch.setattr(posix_disk, "new_syncs", lambda threads: NoSyncs())
+    else:
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     disk = LoopDisk(tmp_path)
     try:
         test = (

@@ -6,6 +6,7 @@ This folder is put on the nodes' PYTHONPATH, so Python imports this file at thei
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from typing import Final
@@ -16,15 +17,21 @@ DEFECT: Final = os.environ.get("STREAMLOG_NEMESIS_PLANT", "")
 def no_sync() -> None:
     """Segments are never forced to the disk, and their records are acknowledged: what a power cut finds."""
     from streamlog.ports import posix_disk
+    from streamlog.ports.threads.syncs import Ended, Syncs, new_syncs
 
-    fdatasync = os.fdatasync
+    class Mutant:
+        def __init__(self, threads: int) -> None:
+            self._syncs: Syncs = new_syncs(threads)
+            self.close = self._syncs.close
 
-    def mutant(file: int) -> None:
-        if not os.readlink(f"/proc/self/fd/{file}").endswith(".log"):
-            fdatasync(file)
+        def start(self, descriptor: int, ended: Ended, *, file_system: bool = False) -> None:
+            # A group commit of many files syncs the file system.
+            if file_system or os.readlink(f"/proc/self/fd/{descriptor}").endswith(".log"):
+                asyncio.get_running_loop().call_soon(ended, None)
+            else:
+                self._syncs.start(descriptor, ended)
 
-    os.fdatasync = mutant  # type: ignore[assignment]
-    posix_disk._syncfs = lambda descriptor: None  # what a group commit of many files does
+    setattr(posix_disk, "new_syncs", Mutant)  # noqa: B010  # it is imported there from `syncs`
 
 
 def plant(defect: str) -> None:

@@ -18,16 +18,16 @@ SOURCE = Path(__file__).resolve().parents[3] / "kernel"
 
 
 @functools.cache
-def built_kernel() -> ModuleType:
-    """Skips the test where there is no C compiler: nodes work without the kernel there too."""
+def built_kernel(name: str = "streamlog_kernel") -> ModuleType:
+    """One of its modules. Skips the test where there is no C compiler: nodes work without the kernel there too."""
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("no C compiler")
     folder = tempfile.mkdtemp(prefix="streamlog-kernel-")
     try:
         build = ["setup.py", "-q", "build_ext", "--build-lib", folder, "--build-temp", f"{folder}/objects"]
         subprocess.run([sys.executable, *build], cwd=SOURCE, check=True, capture_output=True, timeout=120)
-        (library,) = Path(folder).glob("streamlog_kernel*.so")
-        spec = importlib.util.spec_from_file_location("streamlog_kernel", library)
+        (library,) = Path(folder).glob(f"{name}*.so")
+        spec = importlib.util.spec_from_file_location(name, library)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -67,7 +67,7 @@ def kernel_findings() -> Iterator[HealthFinding]:
         yield HealthFinding(
             severity=Severity.WARNING,
             subject="streamlog-kernel",
-            problem="The optional C code (streamlog-kernel) is not used: checking and decoding records takes more CPU.",
+            problem="The optional C code (streamlog-kernel) is not used: checking, reading and syncing takes more CPU.",
             cause="The package is not installed, or is of another release.",
             remedy="Install it for a busy node or consumer: pip install ./kernel of the source, or make kernel.",
         )
