@@ -6,11 +6,10 @@ runs in. What is looked at is whatever stands in the class then, a planted defec
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 from typing import Any
 from unittest import mock
 
@@ -82,7 +81,7 @@ def _notifying(method: Callable[..., Any], notify: Callable[..., None]) -> Calla
         if process is not None and process.alive:
             notify(process, owner, *args[:taken])
 
-    if asyncio.iscoroutinefunction(method):
+    if iscoroutinefunction(method):
 
         @wraps(method)
         async def waits(self: Any, *args: Any, **kwargs: Any) -> Any:
