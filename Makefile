@@ -17,7 +17,7 @@ MARKS  ?= not long and not rounds and not interop and not spark and not clients
 NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/real_processes requirements services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest fuzz sim damage sim-raft bench bench-count bench-growth bench-peers demo interop proto docs kernel dist test-dist release-notes site clean
+.PHONY: help setup check fmt test test-long test-random test-rounds nemesis test-noise test-spark test-console demo-console test-lowest test-pythons fuzz sim damage sim-raft bench bench-count bench-growth bench-peers demo interop proto docs kernel dist test-dist release-notes site clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -77,6 +77,9 @@ console-picture: $(STAMP)  ## the README's picture of the console, from the runn
 
 test-lowest: $(STAMP)  ## a cluster of three nodes with the lowest version of each dependency that pyproject.toml allows
 	$(BIN)/python tools/lowest.py --run
+
+test-pythons: $(STAMP)  ## the wheel in a fresh environment of each other supported version of Python that is installed
+	$(BIN)/python tools/pythons.py
 
 test-console: $(STAMP)  ## the web console, with its packages; in a real browser where Chromium is installed
 	$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'

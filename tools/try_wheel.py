@@ -3,7 +3,7 @@
     python tools/try_wheel.py dist
 
 A cluster of one node is started, written to, read from and stopped, by the commands and by the Python client, outside
-of this checkout.
+of this checkout. If there is a wheel of the kernel beside it, that is installed and used too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 TIMEOUT_S: Final = 600
 RECORDS: Final = 100
+USES_KERNEL: Final = (
+    "from streamlog.records.checks import kernel; assert kernel.valid_times and kernel.rows, 'it is not used'"
+)
 
 
 def main(arguments: list[str]) -> int:
-    wheels = sorted(Path(arguments[0] if arguments else "dist").resolve().glob("streamlog-*.whl"))
+    folder = Path(arguments[0] if arguments else "dist").resolve()
+    wheels = sorted(folder.glob("streamlog-*.whl"))
+    kernels = sorted(folder.glob("streamlog_kernel-*.whl"))
     if len(wheels) != 1:
         sys.stderr.write(f"one wheel is expected, not {len(wheels)}: run `make dist`\n")
         return 2
@@ -30,14 +35,17 @@ def main(arguments: list[str]) -> int:
         environment = Path(scratch) / "venv"
         venv.create(environment, with_pip=True)
         installed = Installed(environment / "bin", Path(scratch))
-        installed.run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheels[0]))
+        options = ["--quiet", "--disable-pip-version-check", "--no-compile"]  # most modules are never loaded
+        installed.run("python", "-m", "pip", "install", *options, *map(str, wheels + kernels))
         print(installed.run("streamlogd", "--version").strip())
+        if kernels:
+            installed.run("python", "-c", USES_KERNEL)
         installed.run("streamlogctl", "local", "start", "--nodes", "1", "--dir", "cluster", "--port", "0")
         try:
             check_cluster(installed)
         finally:
             installed.run("streamlogctl", "local", "stop", "--dir", "cluster")
-    print(f"{wheels[0].name} works")
+    print(f"{wheels[0].name} works{' with the kernel' if kernels else ''}")
     return 0
 
 
