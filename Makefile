@@ -35,7 +35,7 @@ setup: $(STAMP)  ## make the virtual environment and install everything in it
 check: $(STAMP)  ## lint, types, layering, words, the API unbroken, generated code up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --python-version $(call version,$(BIN)/python)
 	$(BIN)/python tools/check_api.py
 	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_generated.py tests/test_vocabulary.py
 

@@ -180,7 +180,7 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> SimTimerHandle:
         return self.call_at(self.now + delay if delay > 0.0 else self.now, callback, *args, context=context)
 
-    def create_task(
+    def create_task(  # type: ignore[override,unused-ignore]  # newer Pythons have other parameters
         self,
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
         *,

@@ -38,7 +38,8 @@ class SimTask(asyncio.Task[T]):
     ) -> None:
         self._number = number  # first: the constructor of the base puts the task into a set
         self.process = context.get(PROCESS)
-        super().__init__(coro, loop=loop, name=name, context=context)
+        # asyncio's types allow generators with Python 3.11 only.
+        super().__init__(coro, loop=loop, name=name, context=context)  # type: ignore[arg-type,unused-ignore]
         self._log_destroy_pending = False  # kill -9 leaves pending tasks on purpose; `run` reports the others
 
     def __hash__(self) -> int:
