@@ -18,6 +18,7 @@ from streamlog.cli.common.failures import FAILED
 from streamlog.cli.common.nouns import Noun, is_expression, key_values, one_name, topic_argument, topic_to_write_to
 from streamlog.cli.common.session import check_reachable, finish_with_records, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.records.waits import reporting_silence
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerRecord
 from streamlog.client.producer.async_producer import AsyncProducer
@@ -215,12 +216,12 @@ def consume(
         events.listen()
         with showing_warnings():
             consumer = AsyncConsumer(given)
-        by_pattern = is_expression(topic)
+        by_pattern, topics = is_expression(topic), [topic]
         if by_pattern:
-            await matched_topics(target, topic)  # refuses one that matches nothing
+            topics = await matched_topics(target, topic)  # refuses one that matches nothing
         else:
             await check_reachable(target)
-        async with consumer:
+        async with consumer, reporting_silence(target, topics, lambda: count):
             events.print("startup_complete")
             consumer.subscribe(
                 [] if by_pattern else [topic],

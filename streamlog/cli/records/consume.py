@@ -26,6 +26,7 @@ from streamlog.cli.common.session import finish_with_records, matched_topics, sh
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.format_template import FormatTemplate
 from streamlog.cli.records.output_format import OutputFormat, json_lines
+from streamlog.cli.records.waits import reporting_silence
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerBatch
 from streamlog.client.consumer.offset_finder import AtTime, Last
@@ -164,7 +165,8 @@ def consume(
         with showing_warnings():
             consumer = AsyncConsumer(target.settings | given)
         topics = await matched_topics(target, topic)
-        async with consumer:
+        received = 0  # batches
+        async with consumer, reporting_silence(target, topics, lambda: received):
             wanted = [
                 TopicPartition(one, PartitionId(number))
                 for one in topics
@@ -182,6 +184,7 @@ def consume(
             patience_s = None if timeout_ms is None else timeout_ms / 1_000
             batches = _of_member(consumer, ends, patience_s) if is_member else _batches(consumer, ends, patience_s)
             async for batch in batches:
+                received += 1
                 some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
                 _write(form, output, batch, some)
                 printed += len(some)

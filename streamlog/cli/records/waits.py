@@ -1,13 +1,15 @@
-"""Says why records are not acknowledged, while `produce` waits: a partition without a leader, too few in-sync replicas,
-no metadata quorum that would elect another leader.
+"""Says why records are not acknowledged while a producer waits, or do not arrive while a consumer does: a partition
+without a leader, too few in-sync replicas, no metadata quorum that would elect another leader, no node that answers.
 
-Sends that stay open for longer than a write takes are looked into: once, and again when the reason has changed.
+Sends that stay open for longer than a write takes are looked into, and consumers that receive nothing; a reason is said
+once, and again when it has changed. For a consumer silence is usual: the longer it lasts, the rarer it is looked into.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from streamlog.cli.common.output import say
@@ -18,6 +20,8 @@ from streamlog.errors import StreamlogError
 from streamlog.monitor import min_insync_replicas
 
 LOOK_S: Final = 1.0
+SILENCE_S: Final = 3.0
+SILENCE_MAX_S: Final = 15.0
 _SHOWN_MAX: Final = 5  # partitions
 
 
@@ -28,15 +32,44 @@ async def report_waits(target: Target, topic: str, waiting_for: Callable[[], obj
         await asyncio.sleep(LOOK_S)
         oldest = waiting_for()
         if oldest is not None and oldest is last:
-            reason = await _reason(target, topic)
+            reason = await _reason_of_writes(target, topic)
             if reason and reason != said:
-                hint = "" if "streamlogctl" in reason else " (see: streamlogctl cluster health)"
-                say(f"Waiting for acknowledgements: {reason}{hint}.", err=True)
+                _say("acknowledgements", reason)
             said = reason
         last = oldest
 
 
-async def _reason(target: Target, topic: str) -> str:
+@asynccontextmanager
+async def reporting_silence(target: Target, topics: Sequence[str], received: Callable[[], int]) -> AsyncIterator[None]:
+    """Meanwhile says why no records of these topics arrive. `received`: how many have."""
+    notices = asyncio.create_task(report_silence(target, topics, received))
+    try:
+        yield
+    finally:
+        notices.cancel()
+
+
+async def report_silence(target: Target, topics: Sequence[str], received: Callable[[], int]) -> None:
+    """Runs until it is cancelled."""
+    said, last, pause_s = "", received(), SILENCE_S
+    while True:
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, SILENCE_MAX_S)
+        if (count := received()) != last:
+            said, last, pause_s = "", count, SILENCE_S
+            continue
+        reason = await _reason_of_reads(target, topics)
+        if reason and reason != said and received() == last:
+            _say("records", reason)
+        said = reason
+
+
+def _say(awaited: str, reason: str) -> None:
+    hint = "" if "streamlogctl" in reason else " (see: streamlogctl cluster health)"
+    say(f"Waiting for {awaited}: {reason}{hint}.", err=True)
+
+
+async def _reason_of_writes(target: Target, topic: str) -> str:
     """Empty where none is found."""
     try:
         async with open_admin(target) as admin:
@@ -47,8 +80,21 @@ async def _reason(target: Target, topic: str) -> str:
     return reason_of(found, minima.get(topic, 1)) or await lost_quorum(target)
 
 
+async def _reason_of_reads(target: Target, topics: Sequence[str]) -> str:
+    """Empty where none is found."""
+    try:
+        async with open_admin(target) as admin:
+            found = await admin.describe_topics(topics)
+    except StreamlogError as error:
+        return error.message
+    missing = next((one.error.message for one in found if one.error is not None), "")
+    return missing or reason_of(found, minimum=0) or await lost_quorum(target)
+
+
 def reason_of(found: Sequence[TopicDescription], minimum: int) -> str:
-    """Why records of acks=all are not acknowledged; empty where nothing prevents it."""
+    """Why records of acks=all are not acknowledged, or with a `minimum` of 0 in-sync replicas not read; empty where
+    nothing prevents it.
+    """
     for one in found:
         without = [f"{one.name}-{at.partition}" for at in one.partitions if at.leader is None]
         if without:

@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.cli.common.target import Target
 from streamlog.cli.records import waits
-from streamlog.cli.records.waits import reason_of, report_waits
+from streamlog.cli.records.waits import reason_of, report_silence, report_waits
 from streamlog.client.admin.values import PartitionDescription, TopicDescription
 from streamlog.model import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId
 from tests.cli.served import ServedCluster
@@ -84,3 +84,60 @@ async def test_a_lost_quorum_is_said_where_partitions_have_what_they_need(
         "Waiting for acknowledgements: No metadata quorum: 1 of 3 voters answers (see: streamlogctl cluster quorum).\n"
     )
     assert capsys.readouterr().err == said, "once"
+
+
+class Consumer:
+    """That has received so many batches when it is looked at; the test ends with the last look."""
+
+    def __init__(self, *counts: int) -> None:
+        self._left = list(counts)
+
+    def received(self) -> int:
+        if not self._left:
+            raise LookupError
+        return self._left.pop(0)
+
+
+async def silence(
+    served: ServedCluster, topics: list[str], consumer: Consumer, monkeypatch: pytest.MonkeyPatch, *lost: str
+) -> None:
+    """`lost`: of the quorum, at one look after another."""
+    said = iter(lost)
+
+    async def lost_quorum(_: Target) -> str:
+        return next(said)
+
+    monkeypatch.setattr(waits, "SILENCE_S", 0.0)
+    monkeypatch.setattr(waits, "lost_quorum", lost_quorum)
+    with pytest.raises(LookupError):
+        await report_silence(Target(servers=(served.address,), request_timeout_ms=60_000), topics, consumer.received)
+
+
+ONE, TWO = "No metadata quorum: 1 of 3 voters answers", "No metadata quorum: 0 of 3 voters answer"
+
+
+async def test_a_consumer_that_receives_nothing_says_why_once(
+    served: ServedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await asyncio.to_thread(served.run, "topic", "create", "t")
+    await silence(served, ["t"], Consumer(5, 5, 5, 5, 5, 5, 5), monkeypatch, ONE, ONE, TWO, "")
+    lines = [f"Waiting for records: {reason} (see: streamlogctl cluster health).\n" for reason in (ONE, TWO)]
+    assert capsys.readouterr().err == "".join(lines)
+
+
+async def test_a_consumer_that_receives_records_says_nothing(
+    served: ServedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where one arrives while the reason is found."""
+    await asyncio.to_thread(served.run, "topic", "create", "t")
+    await silence(served, ["t"], Consumer(0, 1, 2, 2, 3, 4), monkeypatch, ONE)
+    assert capsys.readouterr().err == ""
+
+
+async def test_a_topic_that_does_not_exist_is_why_nothing_arrives(
+    served: ServedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await silence(served, ["missing"], Consumer(0, 0, 0, 0), monkeypatch)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("Waiting for records: ")
+    assert "missing" in line
