@@ -9,7 +9,7 @@ import click
 
 from streamlog.cli.common.nouns import Noun, key_values
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
-from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.session import with_node
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.values import BrokerLogger, LoggerLevel
 from streamlog.model import INT32_MAX
@@ -43,7 +43,7 @@ def describe(target: Target, output: Output, node_id: int, names: tuple[str, ...
     Example:
       streamlogctl broker-logger describe --broker 1
     """
-    found = with_admin(target, lambda admin: admin.describe_broker_loggers(node_id))
+    found = with_node(target, node_id, lambda admin: admin.describe_broker_loggers(node_id))
     unknown = [name for name in names if name not in {one.name for one in found}]
     if unknown:
         raise click.UsageError(f"Node {node_id} has no logger {unknown[0]}; list them without --logger.")
@@ -97,7 +97,7 @@ def reset(target: Target, node_id: int, names: tuple[str, ...], flag_names: tupl
     """
     given = [*names, *(part for text in flag_names for part in text.split(","))]
     if not given:
-        found = with_admin(target, lambda admin: admin.describe_broker_loggers(node_id))
+        found = with_node(target, node_id, lambda admin: admin.describe_broker_loggers(node_id))
         given = [one.name for one in found if one.is_set]
     if not given:
         say(f"No logger of node {node_id} has a level of its own.")
@@ -106,7 +106,7 @@ def reset(target: Target, node_id: int, names: tuple[str, ...], flag_names: tupl
 
 
 def _change(target: Target, node_id: int, changes: dict[str, LoggerLevel] | dict[str, None]) -> None:
-    found = with_admin(target, lambda admin: admin.alter_broker_loggers(node_id, changes))
+    found = with_node(target, node_id, lambda admin: admin.alter_broker_loggers(node_id, changes))
     for one in found:
         if one.name in changes:
             say(f"Logger {one.name} of node {node_id} logs {one.level.value if one.level else 'unknown'} and above.")

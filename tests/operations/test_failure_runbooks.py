@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from streamlog.ports.system import SystemClock
 from streamlog.pytest_plugin import cluster as plugin
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.records.header import TRANSACTIONAL_BIT
+from tests.cli.commands import COMMAND, environment
 from tests.operations.operator import Operator
 from tests.operations.runbook import commands
 from tests.storage.batches import batch
@@ -63,20 +65,48 @@ def read(operator: Operator, topic: str, count: int) -> list[bytes | None]:
     return found
 
 
+def first_errors(operator: Operator, *commands: list[str]) -> list[str]:
+    """The first line of each on standard error; they run without an end."""
+    readers = [
+        subprocess.Popen(
+            [*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment(operator.cluster)
+        )
+        for words in commands
+    ]
+    found = []
+    for one in readers:
+        with one:
+            assert one.stderr is not None
+            found.append(one.stderr.readline().decode().strip())
+            one.kill()
+    return found
+
+
 def test_the_majority_of_the_voters_is_lost(operator: Operator) -> None:
     """Nothing can be created, and the command that names the voters answers all the same."""
-    (look,) = commands("The majority of the voters is lost")
+    (quorum,) = commands("The majority of the voters is lost")
     for node_id in (2, 3):
         operator.cluster.stop_node(node_id)
     # Once the leader has noticed it; what it had accepted before may be carried out or not.
     create = ["topic", "create", "late", "--request-timeout-ms", "2000"]
     operator.until(lambda: "No metadata quorum: 1 of 3 voters answers" in operator.output(create))
-    shown = operator.run(look)
+    shown = operator.run(quorum)
     assert re.findall(r"^(\d)\t\S+\tvoter\t(yes|no)\b", shown, re.MULTILINE) == [("1", "yes"), ("2", "no"), ("3", "no")]
     assert "No metadata quorum: 1 of 3 voters answers this machine: start the nodes that do not." in shown
     health = operator.output(["cluster", "health"])
     for node_id in (2, 3):
         assert re.search(rf"Node {node_id} (does not answer at|\(\S+\) is fenced)", health), health
+    for said in first_errors(
+        operator, ["consume", "orders"], ["verifiable", "consume", "--topic", "orders", "--group-id", "readers"]
+    ):
+        assert (
+            said == "Waiting for records: No metadata quorum: 1 of 3 voters answers (see: streamlogctl cluster quorum)."
+        )
+    logger = ["broker-logger", "describe", "--broker"]
+    assert "root" in operator.run([*logger, "1"])
+    look = [*logger, "2", "--request-timeout-ms", "3000"]
+    operator.until(lambda: "node 2 " in operator.run(look, status=1))
+    assert "quorum" not in operator.run(look, status=1), "that node would not answer with one either"
     operator.cluster.start_node(2)
     operator.cluster.start_node(3)
     operator.until(operator.nothing_is_under_replicated)

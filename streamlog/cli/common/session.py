@@ -17,6 +17,7 @@ from streamlog.cli.common.nouns import matching_topics
 from streamlog.cli.common.output import say
 from streamlog.cli.common.target import UNREACHABLE_MS, Target
 from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import ClusterDescription
 from streamlog.errors import (
     BrokerNotAvailableError,
     NotControllerError,
@@ -37,18 +38,32 @@ def with_admin(target: Target, work: Callable[[AsyncAdmin], Awaitable[T]], *, ne
     """Runs `work` and returns its result. ClickException for its errors. `needs_quorum`: where it takes long because
     there is no quorum, this is said.
     """
+    if not needs_quorum:
+        return finish(_run(target, work))
+    noticed = _run(target, work, lambda: lost_quorum(target))
+    return finish(noticed, reason_of=lambda error: _no_quorum(target, error))
 
-    async def run() -> T:
-        async with open_admin(target) as admin:
-            if not needs_quorum:
-                return await work(admin)
-            notice = asyncio.create_task(_say_what_it_waits_for(target))
-            try:
-                return await work(admin)
-            finally:
-                notice.cancel()
 
-    return finish(run(), reason_of=lambda error: _no_quorum(target, error))
+def with_node(target: Target, node_id: int, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+    """As `with_admin`, for what this node alone can do, with a quorum and without: where it takes long because the node
+    does not answer, this is said.
+    """
+    return finish(_run(target, work, lambda: _silent_node(target, node_id)))
+
+
+async def _run(
+    target: Target,
+    work: Callable[[AsyncAdmin], Awaitable[T]],
+    reason_of_wait: Callable[[], Awaitable[str]] | None = None,
+) -> T:
+    async with open_admin(target) as admin:
+        if reason_of_wait is None:
+            return await work(admin)
+        notice = asyncio.create_task(_say_what_it_waits_for(target, reason_of_wait))
+        try:
+            return await work(admin)
+        finally:
+            notice.cancel()
 
 
 def finish_with_records(target: Target, work: Coroutine[Any, Any, T]) -> T:
@@ -68,22 +83,38 @@ def _no_quorum(target: Target, error: StreamlogError) -> str:
     return system.run(lost_quorum(target)) if isinstance(error, _OF_THE_QUORUM) else ""
 
 
-async def _say_what_it_waits_for(target: Target) -> None:
+async def _say_what_it_waits_for(target: Target, reason_of_wait: Callable[[], Awaitable[str]]) -> None:
     await asyncio.sleep(_NOTICE_S)
-    if reason := await lost_quorum(target):
+    if reason := await reason_of_wait():
         say(f"{reason}; waiting for it for up to {target.request_timeout_ms / 1000:g} s.", err=True)
 
 
 async def lost_quorum(target: Target) -> str:
     """How many voters answer, where too few do; empty where enough do, or that is unknown."""
-    if len(await asyncio.to_thread(not_answering, target.servers)) == len(target.servers):
+    cluster = await _cluster(target)
+    if cluster is None:
         return ""
+    voters = voter_addresses(cluster)
+    return no_quorum(voters, await asyncio.to_thread(not_answering, voters))
+
+
+async def _silent_node(target: Target, node_id: int) -> str:
+    """That this node does not answer; empty where it does, or that is unknown."""
+    cluster = await _cluster(target)
+    addresses = [] if cluster is None else [one.address for one in cluster.nodes if one.node_id == node_id]
+    silent = await asyncio.to_thread(not_answering, addresses)
+    return f"Node {node_id} does not answer at {addresses[0]}" if silent else ""
+
+
+async def _cluster(target: Target) -> ClusterDescription | None:
+    """None where no node describes it soon."""
+    if len(await asyncio.to_thread(not_answering, target.servers)) == len(target.servers):
+        return None
     try:
         async with open_admin(replace(target, request_timeout_ms=UNREACHABLE_MS)) as admin:
-            voters = voter_addresses(await admin.describe_cluster())
+            return await admin.describe_cluster()
     except StreamlogError:
-        return ""
-    return no_quorum(voters, await asyncio.to_thread(not_answering, voters))
+        return None
 
 
 async def check_reachable(target: Target) -> None:
