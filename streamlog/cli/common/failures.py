@@ -76,13 +76,16 @@ _REMEDIES_BY_WORDS: Final[dict[type[StreamlogError], tuple[tuple[str, str], ...]
         (words, "see its partitions with 'streamlogctl topic describe TOPIC'")
         for words in ("has no partition", "has a partition", "is not one of them")
     ),
-    errors.RequestTimedOutError: tuple(
-        (
-            words,
-            "see which nodes are down with 'streamlogctl cluster describe', and start them, or wait longer with "
-            "--request-timeout-ms",
-        )
-        for words in ("were not found within", "was not known within")
+    errors.RequestTimedOutError: (
+        ("Repeat the deletion", ""),  # the remedy itself
+        *(
+            (
+                words,
+                "see which nodes are down with 'streamlogctl cluster describe', and start them, or wait longer with "
+                "--request-timeout-ms",
+            )
+            for words in ("were not found within", "was not known within")
+        ),
     ),
     errors.CoordinatorNotAvailableError: (
         (
@@ -145,7 +148,7 @@ def complain(error: StreamlogError, about: str = "") -> None:
     sys.stdout.flush()  # keeps the order of the two streams on a terminal
     words = sentence(error)
     # A message that names its subject itself is a whole sentence.
-    named = f"'{about}'" in error.message or error.message.replace("'", "").startswith(f"{about} ")
+    named = f"'{about}'" in error.message or error.message.replace("'", "").startswith((f"{about} ", f"{about}: "))
     subject = "" if not about or named else f"{escaped(about)}: "
     click.echo(f"Error: {subject}{words}", err=True)
 

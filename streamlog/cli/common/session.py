@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -76,6 +76,14 @@ def finish_with_records(target: Target, work: Coroutine[Any, Any, T]) -> T:
         return f"{escaped(error.message.rstrip('.'))}. {reason}" if reason else ""
 
     return finish(work, reason_of=reason_of)
+
+
+def say_lost_quorum(target: Target, errors: Iterable[StreamlogError | None]) -> None:
+    """Of parts of a call: that voters do not answer, where that is the reason of one of them."""
+    for error in errors:
+        if error is not None and (reason := _no_quorum(target, error)):
+            say(f"{reason}.", err=True)
+            return
 
 
 def _no_quorum(target: Target, error: StreamlogError) -> str:

@@ -11,7 +11,7 @@ import click
 from streamlog.cli.common.failures import end_with
 from streamlog.cli.common.nouns import Noun, all_names, matching_topics, topic_partition, topics_argument
 from streamlog.cli.common.output import Output, Row, output_option, show_rows
-from streamlog.cli.common.session import with_admin
+from streamlog.cli.common.session import say_lost_quorum, with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.consume import milliseconds
 from streamlog.client.admin.async_admin import AsyncAdmin
@@ -77,6 +77,7 @@ def delete(target: Target, output: Output, partitions: tuple[str, ...], before: 
         if one.error is None
     ]
     show_rows(output, rows, columns=_COLUMNS)
+    say_lost_quorum(target, (one.error for one in results))
     end_with((str(one.at), one.error) for one in results)
 
 
@@ -171,6 +172,7 @@ def trim(
         if one.error is None
     ]
     show_rows(output, rows, columns=_TRIM_COLUMNS)
+    say_lost_quorum(target, (one.error for one in results))
     end_with((str(one.at), one.error) for one in results)
 
 

@@ -136,7 +136,7 @@ class RecordDeletions:
             if late:
                 raise RequestTimedOutError(
                     f"{at}: the leader has deleted the records before offset {deletion.log_start}; not yet confirmed "
-                    f"by {'; '.join(late)}. Repeat the deletion to be sure"
+                    f"by {'; '.join(late)}. Repeat the deletion when they answer"
                 )
             confirmed.update(missing)
 

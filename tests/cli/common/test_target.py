@@ -134,6 +134,14 @@ def test_every_error_is_one_sentence(kind: type[StreamlogError]) -> None:
             "topic orders has no partition 7: it has 3, numbered from 0: see its partitions with 'streamlogctl topic "
             "describe TOPIC'.",
         ),
+        (
+            RequestTimedOutError(
+                "t-0: the leader has deleted the records before offset 5; not yet confirmed by node 3: connection "
+                "refused. Repeat the deletion when they answer"
+            ),
+            "t-0: the leader has deleted the records before offset 5; not yet confirmed by node 3: connection refused. "
+            "Repeat the deletion when they answer.",
+        ),
     ],
 )
 def test_what_to_do_fits_what_happened(error: StreamlogError, said: str) -> None:
@@ -145,6 +153,27 @@ def test_a_remedy_is_not_repeated() -> None:
     assert sentence(error) == "there is no majority: see 'streamlogctl cluster quorum'."
     unknown = OutcomeUnknownError("the controller did not answer in time: check before you retry")
     assert sentence(unknown) == "the controller did not answer in time: check before you retry."
+
+
+def test_a_subject_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    error = QuorumUnavailableError("t-0: there is no majority: see 'streamlogctl cluster quorum'")
+    with pytest.raises(SystemExit):
+        end_with([("t-0", error)])
+    assert capsys.readouterr().err == "Error: t-0: there is no majority: see 'streamlogctl cluster quorum'.\n"
+
+
+def test_parts_of_a_call_that_fail_without_a_quorum_say_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def lost_quorum(_: target.Target) -> str:
+        return "No metadata quorum: 1 of 3 voters answers"
+
+    monkeypatch.setattr(session, "lost_quorum", lost_quorum)
+    to = target.Target(servers=("node1:9092",), request_timeout_ms=30_000)
+    session.say_lost_quorum(to, [None, UnknownTopicOrPartitionError("there is no topic t")])
+    assert capsys.readouterr().err == "", "a quorum would not help"
+    session.say_lost_quorum(to, [None, *[BrokerNotAvailableError("node 3 did not respond", node=3)] * 2])
+    assert capsys.readouterr().err == "No metadata quorum: 1 of 3 voters answers.\n"
 
 
 def test_a_node_that_another_one_did_not_reach(capsys: pytest.CaptureFixture[str]) -> None:
