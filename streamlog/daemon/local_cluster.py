@@ -15,6 +15,7 @@ The nodes continue to run when the command that started them ends. Whether they 
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import signal
 import subprocess
@@ -139,11 +140,50 @@ class LocalCluster:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One command at a time. OSError."""
-        self.directory.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
-        with open(self.directory / "lock", "w", opener=private) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        """One command at a time. OSError. What is made for it is removed at its end, unless there is a cluster then."""
+        made = [one for one in (self.directory, *self.directory.parents) if not one.exists()]
+        lock = self._lock()
+        try:
             yield
+        finally:
+            self._remove_if_unused(made)
+            os.close(lock)
+
+    def _lock(self) -> int:
+        """The locked file's descriptor."""
+        while True:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
+            try:
+                lock = private(str(self._lock_file), os.O_WRONLY | os.O_CREAT)
+            except FileNotFoundError:
+                if self._lock_file.is_symlink():
+                    raise
+                continue  # the command before has just removed its directory
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._is_lock_file(lock):
+                return lock
+            os.close(lock)  # that command has just removed it
+
+    def _is_lock_file(self, lock: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(lock), self._lock_file.stat())
+        except FileNotFoundError:
+            return False
+
+    def _remove_if_unused(self, made: Sequence[Path]) -> None:
+        """`made`: the directories that did not exist before, the innermost first. Called with the lock."""
+        try:
+            if [one.name for one in self.directory.iterdir()] != [self._lock_file.name]:
+                return
+            self._lock_file.unlink()
+            for one in made:
+                one.rmdir()
+        except OSError:
+            return  # it is in use by now, or was removed
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.directory / "lock"
 
     @property
     def client_file(self) -> Path | None:

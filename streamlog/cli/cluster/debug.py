@@ -26,6 +26,7 @@ from msgspec.structs import asdict
 from streamlog.cli.common.failures import sentence
 from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import say
+from streamlog.cli.common.paths import GivenPath
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
@@ -57,7 +58,7 @@ def debug() -> None:
     "--file",
     "path",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False, path_type=Path),
     help="The bundle; default: streamlog-debug-TIME.zip here.",
 )
 @click.option(

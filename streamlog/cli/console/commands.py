@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from streamlog.cli.common.failures import Interrupted, failed
+from streamlog.cli.common.paths import GivenPath
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.console.alarms import alarm_commands
 from streamlog.cli.console.users import console_failures, data_options, user
@@ -42,7 +43,7 @@ _PATH: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
 @click.option(
     "--alarms",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False, path_type=Path),
     help="The file of alarm rules and channels.  [default: alarms.toml in the data directory]",
 )
 @cluster_options

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from streamlog.cli.common.paths import GivenPath
+
 if TYPE_CHECKING:
     from streamlog.console.access.users import Users
 
@@ -27,7 +29,7 @@ def data_options(command: Command) -> Command:
     data = click.option(
         "--data",
         metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=GivenPath(file_okay=False, path_type=Path),
         default=_default_data,
         show_default="~/.local/share/streamlog/console",
         help="The directory of its history and users.",

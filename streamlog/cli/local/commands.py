@@ -12,6 +12,7 @@ import click
 from streamlog.cli.common.failures import failed
 from streamlog.cli.common.nouns import Noun, key_values
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.common.paths import GivenPath
 from streamlog.cli.local.overrides import check_kept, check_overrides
 from streamlog.cli.local.start import STALLED_S, start_nodes
 from streamlog.daemon.local_cluster import LocalCluster, LocalNode
@@ -36,7 +37,7 @@ def _dir_option(command: Command) -> Command:
         "--dir",
         "directory",
         metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=GivenPath(file_okay=False, path_type=Path),
         default=_DIRECTORY,
         show_default=True,
         help="The directory of the cluster: settings, logs and data.",

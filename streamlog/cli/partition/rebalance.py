@@ -14,6 +14,7 @@ from msgspec import Struct
 from streamlog.cli.common.failures import end_with
 from streamlog.cli.common.nouns import node_ids
 from streamlog.cli.common.output import Cell, Output, Row, cell_text, output_option, say, show_json, show_rows
+from streamlog.cli.common.paths import GivenPath
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -48,7 +49,7 @@ class Found(Struct, frozen=True, kw_only=True):
 @click.option(
     "--plan-file",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False, path_type=Path),
     help="Write the plan, for 'partition reassign --reassignment-json-file FILE', too.",
 )
 @output_option

@@ -13,6 +13,7 @@ import click
 from streamlog.cli.common.failures import failed
 from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
+from streamlog.cli.common.paths import GivenPath
 from streamlog.errors import StreamlogError
 from streamlog.tls.authority import (
     CA_CERTIFICATE,
@@ -44,7 +45,7 @@ def _dir_option(command: Command) -> Command:
         "--dir",
         "directory",
         metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=GivenPath(file_okay=False, path_type=Path),
         default="certs",
         show_default=True,
         help="The directory of the authority and of the certificates.",

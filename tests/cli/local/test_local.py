@@ -179,7 +179,7 @@ def test_an_override_that_cannot_be_is_named_and_nothing_is_made(
     assert "--override node.id: 'streamlogctl local start' numbers the nodes" in said
     assert "--override log.dirs: all 2 nodes would have the same value" in said
     assert nodes(local) == []
-    assert [path.name for path in (tmp_path / "cluster").iterdir()] == ["lock"]
+    assert not (tmp_path / "cluster").exists()
 
 
 def test_a_setting_that_cannot_be_is_named_with_its_file(local: Local, tmp_path: Path) -> None:
@@ -188,6 +188,34 @@ def test_a_setting_that_cannot_be_is_named_with_its_file(local: Local, tmp_path:
     file.write_text("num.partitions=x\n" + file.read_text())
     for verb in ("start", "restart", "status"):
         assert f"{file}:1: num.partitions='x': must be a whole number." in refused(local(verb))
+
+
+def test_a_refused_start_leaves_directories_as_they_were(tmp_path: Path) -> None:
+    for existed, above in ((tmp_path, tmp_path / "a" / "b"), (tmp_path / "c", tmp_path / "c")):
+        existed.mkdir(exist_ok=True)
+        start = ("local", "start", "--dir", str(above), "--override", "bogus=1")
+        assert "'bogus' is not a setting of nodes" in refused(CliRunner().invoke(main, start))
+        assert list(existed.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("local", "start", "--dir"),
+        ("local", "stop", "--dir"),
+        ("security", "init", "--nodes", "a", "--dir"),
+        ("doctor", "--machine-only", "--dir"),
+    ],
+)
+def test_an_empty_name_is_not_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """As of a variable of the shell that is not set."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, [*command, ""])
+    assert done.exit_code == USAGE
+    assert "Invalid value for '--dir': the name is empty; give a directory ('.' is the current one)" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from streamlog.cli.cluster.doctor.connections import connection_findings
 from streamlog.cli.cluster.doctor.machine import machine_findings
 from streamlog.cli.cluster.health import UNHEALTHY, show_findings
 from streamlog.cli.common.output import Output, output_option
+from streamlog.cli.common.paths import GivenPath
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
@@ -23,7 +24,7 @@ from streamlog.monitor import HealthFinding, Severity, findings_of, read_cluster
     "directories",
     metavar="DIR",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=GivenPath(path_type=Path),
     help="A log directory on this machine, to check its disk; can be repeated.",
 )
 @click.option("--machine-only", is_flag=True, help="Without a cluster: only this machine.")
