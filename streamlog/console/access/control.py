@@ -122,12 +122,19 @@ class Access:
         self._sessions.end_stale(stamps)
 
     async def run(self) -> None:
+        problem = ""
         while True:
             await asyncio.sleep(WATCH_S)
             try:
                 await self.refresh()
             except AccessError as error:
-                _log.warning("%s", error)
+                if str(error) != problem:
+                    problem = str(error)
+                    _log.warning("%s", problem)
+            else:
+                if problem:
+                    _log.warning("The users can be read again.")
+                problem = ""
 
     # -- the audit log
 

@@ -4,7 +4,9 @@
     2  a change over HTTP, and a websocket, must have an Origin (CSRF); what another site's page loads, other than
        by a link, is refused: it would build a page in the console for each image
     3  its body is bounded, and its length known
-    4  /login is served to everyone; everything else needs a session, which has a limit of pages and websockets
+    4  /login is served to everyone; everything else needs a session, which has a limit of pages and websockets. While
+       the users cannot be read, their sessions are refused; where there are none, pages are served on, and changes are
+       refused, since they cannot be recorded
     5  the caller is put in the scope; security headers are added to the response
 
 A websocket is closed when its session ends, and its page goes to the login.
@@ -94,7 +96,11 @@ class RequestGate:
         if scope["type"] == "http" and (path == LOGIN or path.startswith(f"{LOGIN}/")):
             await self._login(scope, receive, send)
             return
-        session = await self._session(scope, path)
+        try:
+            session = await self._session(scope, path)
+        except AccessError:
+            await _refuse(scope, receive, send, 503, "Sessions cannot be checked now; see the console's log.")
+            return
         if session is None:
             await self._to_login(scope, receive, send)
             return
@@ -125,11 +131,13 @@ class RequestGate:
         return origin in (f"{'https' if secure else 'http'}://{host}", self._public_origin or None)
 
     async def _session(self, scope: Scope, path: str) -> UserSession | None:
+        """AccessError: there are users, and they cannot be read."""
         if not path.startswith(_STATIC):
             try:
                 await self._access.refresh()
             except AccessError:
-                return None
+                if self._access.required:
+                    raise
         return self._access.session(session_token(scope))
 
     async def _to_login(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("sqlalchemy", reason="streamlog[console] is not installed")
 pytest.importorskip("argon2", reason="streamlog[console] is not installed")
 
+from streamlog.console.access import control
 from streamlog.console.access.audit import AuditLog
 from streamlog.console.access.control import Access
-from streamlog.console.access.database import opened
+from streamlog.console.access.database import AccessError, opened
 from streamlog.console.access.gate import BODY_BYTES_MAX, PAGES_MAX, WEBSOCKETS_MAX, Message, RequestGate, Scope
 from streamlog.console.access.users import Users
 
@@ -122,3 +123,42 @@ async def test_websockets_of_a_session_are_bounded(access: Access) -> None:
     assert (await tried(access, "WEBSOCKET", OWN)).closed == 1008
     assert (await tried(access)).reached
     assert session.open == WEBSOCKETS_MAX, "none is left behind"
+
+
+@pytest.mark.parametrize(("required", "reached", "status"), [(False, True, 0), (True, False, 503)])
+async def test_users_that_cannot_be_read(tmp_path: Path, required: bool, reached: bool, status: int) -> None:
+    """Without users the console runs on; a user's session may have ended since. Neither goes to the login and back."""
+    engine = opened(tmp_path, "")
+    access = Access(Users(engine), AuditLog(engine), required=required)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE users")
+    for method in ("GET", "WEBSOCKET"):
+        found = await tried(access, method, OWN)
+        assert found.reached is reached
+    assert (await tried(access)).status == status
+    access.close()
+
+
+async def test_users_that_cannot_be_read_are_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = opened(tmp_path, "")
+    access = Access(Users(engine), AuditLog(engine), required=False)
+    left = iter([True, True, True, False, False])
+
+    async def refresh() -> None:
+        found = next(left, None)
+        if found is None:
+            raise LookupError  # the end of the test
+        if found:
+            raise AccessError("The users cannot be read or written: connection refused.")
+
+    monkeypatch.setattr(control, "WATCH_S", 0.0)
+    monkeypatch.setattr(access, "refresh", refresh)
+    with pytest.raises(LookupError):
+        await access.run()
+    assert caplog.messages == [
+        "The users cannot be read or written: connection refused.",
+        "The users can be read again.",
+    ]
+    access.close()
