@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamlog.ports.grpc_adapter.handshakes import handshake_failure
 from streamlog.ports.grpc_adapter.stream import no_connection
 
 ALL = "failed to connect to all addresses; last error: "
@@ -30,3 +31,12 @@ ALL = "failed to connect to all addresses; last error: "
 )
 def test_a_missing_connection(of_grpc: str, shown: str) -> None:
     assert no_connection(of_grpc) == shown
+
+
+@pytest.mark.parametrize(
+    ("of_grpc", "address"), [("ipv4:127.0.0.1:9092", "127.0.0.1:9092"), ("ipv6:%5B::1%5D:9092", "[::1]:9092")]
+)
+def test_a_failed_handshake_names_the_address(of_grpc: str, address: str) -> None:
+    said = handshake_failure(f"{ALL}UNKNOWN: {of_grpc}: Ssl handshake failed: Socket closed")
+    assert said is not None
+    assert said.startswith(f"the node at {address} cannot be used: it closed the connection at once: ")

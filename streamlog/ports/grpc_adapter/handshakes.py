@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote
 
 _NOT_CONNECTED: Final = "failed to connect"
 _ADDRESS: Final = re.compile(r"(?:ipv4|ipv6|unix):(\S+?):? ")
@@ -40,6 +41,6 @@ def handshake_failure(message: str) -> str | None:
     for sign, reason in _REASONS:
         if sign in message:
             address = _ADDRESS.search(message)
-            where = "the node" if address is None else f"the node at {address[1]}"
+            where = "the node" if address is None else f"the node at {unquote(address[1])}"  # %5B::1%5D
             return f"{where} cannot be used: {reason}"
     return None
