@@ -61,9 +61,10 @@ def settings(output: Output, name: str) -> None:
 @click.option("--conf", "confs", metavar="KEY=VALUE", multiple=True, help="A setting; can be repeated.")
 @cluster_options
 def run(target: Target, name: str, confs: tuple[str, ...]) -> None:
-    """Run it here until Ctrl-C or SIGTERM, or until it is done; it resumes from its checkpoint.
+    """Run a pipeline here until Ctrl-C or SIGTERM, or until it is done; a next run resumes from its checkpoint.
 
-    Besides its own settings: spark.* of Spark (spark.master, local[*] by default), streamlog.* of the clients.
+    'streamlogctl pipeline list' has the names, 'streamlogctl pipeline settings NAME' what can be set with --conf;
+    besides, settings of Spark (spark.master, local[*] by default) and, as streamlog.*, of the clients.
 
     \b
     Example:

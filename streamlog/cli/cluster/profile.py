@@ -81,7 +81,8 @@ _name_argument = click.argument("name", metavar="NAME", shell_complete=profile_n
     help="Settings of the client, as a properties file. The profile has its path, and none of its settings.",
 )
 def create(name: str, servers: tuple[str, ...], command_config: str | None) -> None:
-    """Create a profile. The current profile stays the same.
+    """Create a profile: a name for these nodes and the client's settings. 'streamlogctl profile use NAME' makes it the
+    current one.
 
     \b
     Examples:

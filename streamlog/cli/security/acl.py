@@ -123,7 +123,7 @@ def _resource_options(command: Command) -> Command:
             multiple=True,
             help="An id; *: all. Can be repeated.",
         ),
-        click.option("--cluster", is_flag=True, help="The cluster itself."),
+        click.option("--cluster", is_flag=True, help="The cluster itself: nodes, configs, users, ..."),
     ):
         command = option(command)
     return command
@@ -137,11 +137,37 @@ def _selecting_options(command: Command) -> Command:
             type=click.Choice(["literal", "prefixed", "match", "any"], case_sensitive=False),
             help="prefixed: all resources whose name begins with NAME; match: the entries that apply to NAME.",
         ),
-        click.option("--allow-principal", "allowed", metavar="User:NAME", multiple=True, help="User:*: everyone."),
-        click.option("--deny-principal", "denied", metavar="User:NAME", multiple=True, help="Before all that allow."),
-        click.option("--allow-host", "allow_hosts", metavar="IP", multiple=True, help="Only from this address."),
-        click.option("--deny-host", "deny_hosts", metavar="IP", multiple=True, help="Only from this address."),
-        click.option("--operation", "operations", metavar="NAME", multiple=True, help="Read, Write, ...; All if none."),
+        click.option(
+            "--allow-principal",
+            "allowed",
+            metavar="User:NAME",
+            multiple=True,
+            help="An entry that allows this user; User:*: everyone.",
+        ),
+        click.option(
+            "--deny-principal",
+            "denied",
+            metavar="User:NAME",
+            multiple=True,
+            help="An entry that denies this user; it precedes all that allow.",
+        ),
+        click.option(
+            "--allow-host",
+            "allow_hosts",
+            metavar="IP",
+            multiple=True,
+            help="Allows from this address only.",
+        ),
+        click.option(
+            "--deny-host",
+            "deny_hosts",
+            metavar="IP",
+            multiple=True,
+            help="Denies from this address only.",
+        ),
+        click.option(
+            "--operation", "operations", metavar="NAME", multiple=True, help="Read, Write, ...; default: all of them."
+        ),
         click.option("--producer", is_flag=True, help="Write, Describe and Create on the topics."),
         click.option("--consumer", is_flag=True, help="Read and Describe on the topics, Read on the group."),
         click.option("--idempotent", is_flag=True, help="With --producer: IdempotentWrite on the cluster, too."),
@@ -207,7 +233,7 @@ def add(target: Target, **options: Any) -> None:
 @click.option("--principal", "principals", metavar="User:NAME", multiple=True, help="All entries of this principal.")
 @cluster_options
 def remove(target: Target, principals: tuple[str, ...], **options: Any) -> None:
-    """Remove the entries that `add` makes with the same options, or all of a principal.
+    """Remove the entries that 'acl add' makes with the same options, or all of a principal.
 
     \b
     Examples:
