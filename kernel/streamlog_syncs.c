@@ -42,6 +42,7 @@ typedef struct {
     int closing;
     unsigned long long started; /* the number of the last one; used with the interpreter's lock */
     int wake_up;                /* eventfd, readable while some have ended */
+    pid_t process;              /* that has the threads: a forked one has none of them */
     int thread_count;
     pthread_t threads[THREADS_MAX];
 } Syncs;
@@ -125,6 +126,10 @@ static int create_threads(Syncs *self, int count)
 
 static void end_threads(Syncs *self)
 {
+    if (self->process != getpid()) { /* to wait for them would never end */
+        self->thread_count = 0;
+        return;
+    }
     pthread_mutex_lock(&self->lock);
     self->closing = 1;
     pthread_cond_broadcast(&self->given);
@@ -155,6 +160,7 @@ static PyObject *syncs_new(PyTypeObject *type, PyObject *args, PyObject *keyword
         return NULL;
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->given, NULL);
+    self->process = getpid();
     self->wake_up = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = self->wake_up < 0 ? errno : create_threads(self, count);
     if (error) {
@@ -175,8 +181,8 @@ static PyObject *start(PyObject *object, PyObject *args)
     int descriptor, of_file_system;
     if (!PyArg_ParseTuple(args, "ip:start", &descriptor, &of_file_system))
         return NULL;
-    if (self->thread_count == 0) {
-        PyErr_SetString(PyExc_RuntimeError, "the threads have been closed");
+    if (self->thread_count == 0 || self->process != getpid()) {
+        PyErr_SetString(PyExc_RuntimeError, "the threads have been closed, or are another process's");
         return NULL;
     }
     Sync *sync = PyMem_Malloc(sizeof *sync);

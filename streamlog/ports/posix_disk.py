@@ -17,7 +17,6 @@ then success; and the caller that should have received it may have been cancelle
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import fcntl
@@ -25,9 +24,9 @@ import mmap
 import os
 import stat
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Final, TypeVar
@@ -36,7 +35,7 @@ from streamlog.errors import InvariantError
 from streamlog.ports.disk import Buffer
 from streamlog.ports.spare_files import SpareFiles, free_descriptors
 from streamlog.ports.threads.off_loop import off_loop
-from streamlog.ports.threads.syncs import Syncs, new_syncs
+from streamlog.ports.threads.syncs import Syncs, SyncsInTurn, new_syncs
 
 T = TypeVar("T")
 
@@ -106,7 +105,7 @@ class PosixFile:
         self._path = path
         self._descriptor = system.spares.open(path, flags, FILE_MODE)
         self._mapped: list[int] = []  # sizes of the mappings that are open
-        self._failure: OSError | None = None  # of a sync: final
+        self._syncs: SyncsInTurn | None = None  # with the first one
         self._lock = threading.Lock()  # guards the two below
         self._uses = 0  # threads that use the descriptor
         self._closed = False
@@ -192,23 +191,10 @@ class PosixFile:
 
     async def sync(self) -> None:
         descriptor = self._open()
-        _check_earlier(self._failure, self._path)
-        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._syncs is None:
+            self._syncs = SyncsInTurn(self._system.syncs, descriptor, self._path, file_system=False)
         self._use()
-        try:
-            self._system.syncs.start(descriptor, partial(self._on_synced, synced))
-        except BaseException:
-            self._release()
-            raise
-        await synced
-
-    def _on_synced(self, synced: asyncio.Future[None], error: OSError | None) -> None:
-        self._release()
-        if error is None and self._failure is not None:  # of one beside it: the kernel may report it once
-            error = _earlier(self._failure, self._path)
-        elif error is not None:
-            self._failure = error
-        _settle(synced, error)
+        await self._syncs.sync(self._release)
 
     def close(self) -> None:
         with self._lock:
@@ -236,7 +222,8 @@ class PosixFile:
             self._uses -= 1
             closes = self._closed and not self._uses
         if closes:
-            os.close(self._descriptor)
+            with suppress(OSError):  # of an earlier write; its sync is what reports it
+                os.close(self._descriptor)
 
 
 class PosixLock:
@@ -267,7 +254,7 @@ class PosixFileSystem:
         self._unlinked_open = threading.Semaphore(UNLINKED_OPEN_MAX)  # descriptors that wait to be closed
         # One for each directory that `sync_all` was called for, kept open: syncfs reports a failed write only through
         # descriptors that were open when it failed.
-        self._synced: dict[str, _SyncedFileSystem] = {}
+        self._synced: dict[str, tuple[int, SyncsInTurn]] = {}
 
     @cached_property
     def syncs(self) -> Syncs:
@@ -285,8 +272,8 @@ class PosixFileSystem:
 
     def close_syncfs_descriptors(self) -> None:
         """Close the directories that `sync_all` holds open, so that their file system can be unmounted."""
-        for synced in self._synced.values():
-            synced.close()
+        for descriptor, _ in self._synced.values():
+            os.close(descriptor)
         self._synced.clear()
 
     def open(self, path: str, *, create: bool = False) -> PosixFile:
@@ -364,8 +351,8 @@ class PosixFileSystem:
     async def sync_all(self, path: str) -> None:
         if path not in self._synced:
             descriptor = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
-            self._synced[path] = _SyncedFileSystem(self.syncs, descriptor, path)
-        await self._synced[path].sync()
+            self._synced[path] = descriptor, SyncsInTurn(self.syncs, descriptor, path, file_system=True)
+        await self._synced[path][1].sync()
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(absolute(path))
@@ -449,61 +436,3 @@ def _reserve(descriptor: int, size: int) -> None:
         number = ctypes.get_errno()
         if number not in _NOT_SUPPORTED:
             raise OSError(number, os.strerror(number))
-
-
-class _SyncedFileSystem:
-    """Of one directory. The kernel reports a failed write to one call of syncfs only, so that a second one beside it
-    would succeed, and what was lost be acknowledged: there is one at a time, and none after one that failed.
-    """
-
-    def __init__(self, syncs: Syncs, descriptor: int, path: str) -> None:
-        self._syncs = syncs
-        self._descriptor = descriptor
-        self._path = path
-        self._is_running = False
-        self._waiting: deque[asyncio.Future[None]] = deque()  # for their turn
-        self._failure: OSError | None = None
-
-    async def sync(self) -> None:
-        """OSError."""
-        loop = asyncio.get_running_loop()
-        while self._is_running:
-            turn: asyncio.Future[None] = loop.create_future()
-            self._waiting.append(turn)
-            await turn
-        _check_earlier(self._failure, self._path)
-        synced: asyncio.Future[None] = loop.create_future()
-        self._syncs.start(self._descriptor, partial(self._on_synced, synced), file_system=True)
-        self._is_running = True  # also if this caller is cancelled
-        await synced
-
-    def _on_synced(self, synced: asyncio.Future[None], error: OSError | None) -> None:
-        self._is_running = False
-        if error is not None:
-            self._failure = error
-        waiting, self._waiting = self._waiting, deque()
-        for turn in waiting:
-            _settle(turn, None)
-        _settle(synced, error)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-def _check_earlier(failure: OSError | None, path: str) -> None:
-    if failure is not None:
-        raise _earlier(failure, path)
-
-
-def _earlier(failure: OSError, path: str) -> OSError:
-    return OSError(failure.errno, f"an earlier sync failed: {failure.strerror}", path)
-
-
-def _settle(future: asyncio.Future[None], error: OSError | None) -> None:
-    """Unless its waiter was cancelled, or its loop closed."""
-    if future.done() or future.get_loop().is_closed():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

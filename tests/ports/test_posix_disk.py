@@ -292,7 +292,8 @@ def test_a_cancelled_sync_of_a_file_system_keeps_the_next_one_waiting(
 def test_two_syncs_of_a_file_beside_each_other_both_fail_though_the_kernel_reports_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posix_disk, "new_syncs", lambda threads: FailingSyncs([errno.EIO, None]))
+    syncs = FailingSyncs([errno.EIO, None])
+    monkeypatch.setattr(posix_disk, "new_syncs", lambda threads: syncs)
     disk = PosixFileSystem()
     file = disk.open(f"{tmp_path}/file", create=True)
 
@@ -301,6 +302,7 @@ def test_two_syncs_of_a_file_beside_each_other_both_fail_though_the_kernel_repor
 
     try:
         assert [isinstance(one, OSError) for one in asyncio.run(two())] == [True, True]
+        assert syncs.most_at_once == 1
     finally:
         file.close()
         disk.close()

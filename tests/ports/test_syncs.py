@@ -146,6 +146,27 @@ def test_threads_in_c_sync_while_the_interpreters_lock_is_held(descriptor: int) 
         syncs.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_neither_waits_for_the_threads_nor_uses_them(descriptor: int) -> None:
+    """It has none of them."""
+    if sys.platform != "linux":
+        pytest.skip("Linux only")
+    syncs = built_kernel("streamlog_syncs").Syncs(2)
+    child = os.fork()
+    if child == 0:
+        try:
+            with pytest.raises(RuntimeError):
+                syncs.start(descriptor, False)
+            syncs.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    number = syncs.start(descriptor, False)
+    syncs.close()
+    assert syncs.collect() == [(number, 0)]
+
+
 @pytest.mark.parametrize("count", [0, -1, 65, 2**40])
 def test_the_number_of_threads_is_bounded(count: int) -> None:
     if sys.platform != "linux":

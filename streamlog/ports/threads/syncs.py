@@ -19,6 +19,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -117,6 +118,63 @@ class ThreadSyncs:
     def close(self) -> None:
         self._pool.shutdown()
         self._collect()
+
+
+class SyncsInTurn:
+    """Of one file, or of one file system. The kernel reports a failed write to one sync only, so that a second one
+    beside it would succeed, and what was lost be acknowledged: there is one at a time, and none after one that failed.
+    """
+
+    __slots__ = ("_descriptor", "_failure", "_file_system", "_is_running", "_path", "_syncs", "_waiting")
+
+    def __init__(self, syncs: Syncs, descriptor: int, path: str, *, file_system: bool) -> None:
+        self._syncs = syncs
+        self._descriptor = descriptor
+        self._path = path
+        self._file_system = file_system
+        self._is_running = False
+        self._waiting: list[asyncio.Future[None]] = []  # for their turn
+        self._failure: OSError | None = None
+
+    async def sync(self, released: Callable[[], None] = lambda: None) -> None:
+        """OSError. `released`: called once the descriptor is not used for this any more, cancelled or not."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._is_running:
+                turn: asyncio.Future[None] = loop.create_future()
+                self._waiting.append(turn)
+                await turn
+            if self._failure is not None:
+                reason = f"an earlier sync failed: {self._failure.strerror}"
+                raise OSError(self._failure.errno, reason, self._path)
+            synced: asyncio.Future[None] = loop.create_future()
+            ended = partial(self._on_ended, synced, released)
+            self._syncs.start(self._descriptor, ended, file_system=self._file_system)
+        except BaseException:
+            released()
+            raise
+        self._is_running = True  # also if this caller is cancelled
+        await synced
+
+    def _on_ended(self, synced: asyncio.Future[None], released: Callable[[], None], error: OSError | None) -> None:
+        self._is_running = False
+        if error is not None:
+            self._failure = error
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            _settle(turn, None)
+        _settle(synced, error)
+        released()
+
+
+def _settle(future: asyncio.Future[None], error: OSError | None) -> None:
+    """Unless its waiter was cancelled, or its loop closed."""
+    if future.done() or future.get_loop().is_closed():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def syncfs(descriptor: int) -> None:
