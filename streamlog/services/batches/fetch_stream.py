@@ -7,8 +7,9 @@
 A cursor is queued at most once, however much has happened to its partition, so a slow client costs no memory. Cursors
 take turns, so a partition with much to read does not delay the others.
 
-A message is read once the node has free response bytes for it (`services.common.outgoing`), and the next one when gRPC
-has taken it: a stream that is not read holds one small message, since messages grow only while they are taken.
+A message is read once the node has free response bytes for it (`services.common.outgoing`), and the next one when it
+was taken by the transport: a stream that is not read holds one small message, since messages grow only while they are
+taken.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class FetchStreams:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(counted(stream.write(responses)))
                 await stream.read(requests)
+                await stream.refusals_sent.wait()
                 writing.cancel()
         finally:
             stream.forget()
@@ -128,6 +130,8 @@ class _Stream:
         self._due: deque[_Cursor] = deque()
         self._urgent: deque[Fetched] = deque()  # errors and divergences, sent before anything else
         self._wake = asyncio.Event()
+        self.refusals_sent = asyncio.Event()  # none of those is left: a client that ends its side at once gets them too
+        self.refusals_sent.set()
 
     # -- what the client requests
 
@@ -180,6 +184,7 @@ class _Stream:
 
     def _enqueue(self, answer: Fetched) -> None:
         self._urgent.append(answer)
+        self.refusals_sent.clear()
         self._wake.set()
 
     def due(self, cursor: _Cursor) -> None:
@@ -208,6 +213,8 @@ class _Stream:
                 reader.try_keep(len(message))
                 await responses.send_encoded(message)
                 reader.sent()
+                if not self._urgent:
+                    self.refusals_sent.set()
         finally:
             reader.release()
 
@@ -270,3 +277,4 @@ class _Stream:
         for cursor in self._cursors.values():
             cursor.replica.unwatch(cursor)
         self._cursors.clear()
+        self._due.clear()  # they know the stream

@@ -331,6 +331,21 @@ def test_batches_are_pushed_as_they_come() -> None:
     simulate(story)
 
 
+def test_a_client_that_ends_its_side_at_once_learns_what_it_may_not_read() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        async with cluster.stream(BATCHES + "FetchStream", pb.FetchStreamResponse) as calls:
+            await calls.send(pb.FetchStreamRequest(add=[pb.FetchPartition(topic="t"), pb.FetchPartition(topic="u")]))
+            await calls.done_sending()
+            refused = [part for part in (await received(calls)).partitions if part.HasField("error")]
+            assert [(part.topic, part.error.code) for part in refused] == [("u", "UNKNOWN_TOPIC_OR_PARTITION")]
+            while await asyncio.wait_for(calls.recv(), 30) is not None:
+                pass
+
+    simulate(story)
+
+
 def test_a_seek_and_a_removal_take_effect() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
