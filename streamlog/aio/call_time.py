@@ -5,8 +5,8 @@
     Workers.run             -> in the thread      the CPU time of the work
 
 A step is timed by two looks at a clock; what other threads take of the interpreter meanwhile counts, as it does for
-those who wait. Not counted: what gRPC does for a call outside of its handler, threads that read and sync files, and
-work that one task does for several calls at once. In a simulation a step takes no time.
+those who wait. Not counted: HTTP/2 and gRPC around a call's handler, threads that read and sync files, and work that
+one task does for several calls at once. In a simulation a step takes no time.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ Answer = TypeVar("Answer")
 
 _BROKEN: Final = frozenset({Status.UNAVAILABLE, Status.CANCELLED})
 _TOO_LARGE: Final = re.compile(r"(CLIENT: )?Received message larger than max \((\d+) vs\. (\d+)\)")
-"""gRPC's own refusal of a message, at the side that received it; it has no details."""
+"""The port's refusal of a message, in gRPC's words, at the side that received it; it has no details."""
 
 
 def call_error(error: RpcError, method: str) -> StreamlogError:

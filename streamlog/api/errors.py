@@ -76,7 +76,7 @@ def _to_rpc(error: StreamlogError, code: Status) -> RpcError:
 
 
 def from_rpc(error: RpcError) -> StreamlogError | RpcError:
-    """The error that the server raised; `error` itself if it is gRPC's own, another server's, that of a node that is
+    """The error that the server raised; `error` itself if it is the port's, another server's, that of a node that is
     starting or stopping, or of a call that began after its deadline: to callers that is as if the node did not listen,
     or did not answer in time.
     """

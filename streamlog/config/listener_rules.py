@@ -24,7 +24,7 @@ from streamlog.config.settings import security_settings as security
 from streamlog.config.settings.listener_settings import listener_in, listener_setting
 
 REQUESTED: Final = (
-    "ssl.client.auth=requested is not possible: Python's gRPC either requires the caller's certificate or does not "
+    "ssl.client.auth=requested is not supported: a listener either requires the caller's certificate or does not "
     "request one; use required, or none for a listener whose clients log in with passwords or tokens"
 )
 

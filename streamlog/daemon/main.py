@@ -103,7 +103,6 @@ def _report_problem(problem: str, status: int) -> int:
 def _run(config: Loaded, files: DaemonFiles, start_report: StartReport, out: LogOutput) -> int:
     keep_large_blocks()
     file_limit = raise_file_limit()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the node reports such errors itself
     levels = LogLevels()
     as_json = config.config[settings.LOG_FORMAT] == "json"
     lines = LogLines(config.config[settings.NODE_ID], out, levels=levels, as_json=as_json)
@@ -114,10 +113,8 @@ def _run(config: Loaded, files: DaemonFiles, start_report: StartReport, out: Log
     try:
         # The node's modules are loaded here: --help and errors in arguments do not need them.
         from streamlog.daemon.serving import serve
-        from streamlog.ports.grpc_adapter.abandoned_batches import free_abandoned_batches
         from streamlog.ports.system import run
 
-        free_abandoned_batches()
         run(serve(config, files, start_report, lines, levels, file_limit))
     except (StreamlogError, OSError) as error:
         problem = _message(error)

@@ -33,10 +33,10 @@ from streamlog.daemon.tracing_choice import open_tracing
 from streamlog.metrics import Family
 from streamlog.node import Node
 from streamlog.ports import NODE_HEADER, Ports, Probe
-from streamlog.ports.grpc_adapter.connections import ConnectionLimits
-from streamlog.ports.grpc_adapter.credentials import TlsCredentials
+from streamlog.ports.grpc_adapter.accepting.connections import ConnectionLimits
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
+from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 from streamlog.ports.log_levels import LogLevels
 from streamlog.ports.malloc import HeapTrimmer
 from streamlog.ports.posix_disk import PosixFileSystem
@@ -202,8 +202,10 @@ def _grpc_settings(config: Loaded, file_limit: int, listeners: int) -> GrpcSetti
     wanted = config.config[settings.SOCKET_REQUEST_MAX_BYTES]
     connections = max(1, connections_max(config.config[settings.MAX_CONNECTIONS], file_limit) // listeners)
     per_address = config.config[settings.MAX_CONNECTIONS_PER_IP] or connections // 2
+    message_bytes_max = max(wanted, GrpcSettings().message_bytes_max)
     return GrpcSettings(
-        message_bytes_max=max(wanted, GrpcSettings().message_bytes_max),
+        message_bytes_max=message_bytes_max,
+        unread_bytes_max=max(config.config[settings.QUEUED_MAX_REQUEST_BYTES], 2 * message_bytes_max),
         server_idle_s=config.config[settings.CONNECTIONS_MAX_IDLE_MS] / 1000,
         idle_s=IDLE_S,
         handshake_s=config.config[settings.CONNECTIONS_HANDSHAKE_TIMEOUT_MS] / 1000,

@@ -1,8 +1,8 @@
 """A node's certificates: checked before it starts, followed while it runs, with a warning a day before they expire.
 
-`NodeCertificates` is the source of gRPC's credentials (TlsCredentials loads through it), so it knows the material in
-use. From 30 days before the first expiry on it logs a warning a day; `streamlog_certificate_expiry_timestamp_seconds`
-has the time always.
+`NodeCertificates` is the source of the port's credentials (TlsCredentials loads through it), so it knows the material
+in use. From 30 days before the first expiry on it logs a warning a day; the time is in
+`streamlog_certificate_expiry_timestamp_seconds` always.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamlog.config.settings.node_settings import HTTP_LISTENERS
 from streamlog.daemon.logs.log_lines import LogLines
 from streamlog.metrics import Family
 from streamlog.metrics.families import gauge
-from streamlog.ports.grpc_adapter.credentials import TlsCredentials
+from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 
 if TYPE_CHECKING:  # imported where TLS is used: `cryptography` takes long, and is of no use to other nodes
     from streamlog.tls.material import Material, MaterialFiles

@@ -1,49 +1,47 @@
-"""Forked processes: clients need threads, their own and gRPC's, which a forked process does not have.
+"""Forked processes: a client does not work in a process that was forked from its own; a new one does.
 
-In a forked process, a call of an inherited client would wait for ever, and a new client hangs or crashes in gRPC, whose
-locks were copied in the state they had. So both are refused. A process whose ancestors have not used the network may.
+What a client needs stays with the parent: its thread, its event loop, and its connections, which both processes would
+write to. So its parts are notified in the child, and refuse. They stay in memory there: the end of a loop would reach
+into that of the parent, with which it shares the kernel's side.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final
-
-from msgspec import Struct
+import weakref
+from typing import Final, Protocol
 
 from streamlog.errors import ClientClosedError
 
 
-class _Process(Struct):
-    uses_network: bool = False
-    is_forked: bool = False  # from one that used the network, or from a fork of such a process
+class Forked(Protocol):
+    def forked(self) -> None:
+        """Called in the child: from now on calls raise `forked_error`."""
+        ...
 
 
-_this: Final = _Process()
+_owners: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
+_left: Final[list[Forked]] = []  # of processes above this one
 
 
-def is_forked() -> bool:
-    """Whether this process was forked from one that had used the network."""
-    return _this.is_forked
+def note_owner(owner: Forked) -> None:
+    """Of what cannot be used in a child of this process."""
+    _owners.add(owner)
 
 
-def check_process() -> None:
-    """ClientClosedError."""
-    if _this.is_forked:
-        raise ClientClosedError(
-            "this process was forked from one that had used a streamlog client, and no client works in it: create the"
-            " first client after the fork, or spawn processes, as multiprocessing.set_start_method('spawn') does"
-        )
-
-
-def note_use() -> None:
-    """Note that this process uses the network. ClientClosedError."""
-    check_process()
-    _this.uses_network = True
+def forked_error() -> ClientClosedError:
+    return ClientClosedError(
+        "this process was forked from the one that made this client, and it does not work here: make another one after"
+        " the fork"
+    )
 
 
 def _in_child() -> None:
-    _this.is_forked |= _this.uses_network
+    left = list(_owners)
+    _owners.clear()
+    _left.extend(left)
+    for owner in left:
+        owner.forked()
 
 
 os.register_at_fork(after_in_child=_in_child)

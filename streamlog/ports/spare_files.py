@@ -1,6 +1,6 @@
 """Spare descriptors that are reserved for the disk, for when connections have taken all others.
 
-gRPC's core accepts connections until the process may open no more files, and then opening a segment or a checkpoint
+Connections are accepted until the process may open no more files, and then opening a segment or a checkpoint
 fails with EMFILE, which is not a failure of the disk and must not be treated as one. So the disk reserves a number of
 descriptors. When an open fails for lack of one, a spare one is closed and the open is retried; spares are replaced as
 soon as descriptors are free again. ENFILE, the limit of the whole machine, is handled likewise.

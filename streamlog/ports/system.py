@@ -95,9 +95,9 @@ def _tune_garbage_collector() -> None:
     A node makes many small objects that live as long as a request, and few cycles. With CPython's default thresholds
     the collector took a tenth of the quorum's throughput (64 commands in flight, paired runs).
 
-    gRPC leaves a cycle of a kilobyte with each call that it serves, so the first threshold bounds memory too, and how
-    long the loop stands still for a collection: with 50,000 it was 13 to 50 ms of CPU time after a crowd of calls. The
-    older generations are collected once in a million and in a hundred million objects.
+    The first threshold bounds how long the loop stands still for a collection, too: with 50,000 it was 13 to 50 ms of
+    CPU time after a crowd of calls. The older generations are collected once in a million and in a hundred million
+    objects.
     """
     gc.collect()
     gc.freeze()

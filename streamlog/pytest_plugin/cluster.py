@@ -32,7 +32,7 @@ from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 if TYPE_CHECKING:
-    from streamlog.ports.grpc_adapter.credentials import TlsCredentials
+    from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
     from streamlog.pytest_plugin.secure import ClusterCertificates
 
 T = TypeVar("T")

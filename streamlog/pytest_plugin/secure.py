@@ -8,7 +8,7 @@ from typing import Final
 from streamlog.config import Config
 from streamlog.config.listeners import Listener
 from streamlog.errors import InvalidRequestError
-from streamlog.ports.grpc_adapter.credentials import TlsCredentials
+from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 from streamlog.tls.authority import Authority
 from streamlog.tls.material import MaterialFiles
 from streamlog.tls.settings_files import ADMINISTRATOR, client_settings, node_settings, principal

@@ -10,5 +10,5 @@
 
 Connections are mutual TLS (1.2 or 1.3): both sides present a certificate of an authority that the other side trusts. A
 node's certificate also names its node id (a URI, `urn:streamlog:node:3`), and only such a certificate may call the
-services between nodes. TLS itself is gRPC's (`streamlog.ports.grpc_adapter.credentials`), and Python's for HTTPS.
+services between nodes. TLS itself is Python's `ssl` (`streamlog.ports.grpc_adapter.tls`; for HTTPS, `openssl` here).
 """

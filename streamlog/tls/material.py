@@ -5,8 +5,8 @@
     ssl.truststore.location   PEM file: trusted authorities
       or ssl.truststore.certificates, the same text
 
-gRPC reports a wrong file as a failed handshake at the other end, minutes later, so everything that can be checked here
-is: that the key belongs to the certificate, that it is valid now, that no other user can read the key.
+A wrong file shows as a failed handshake at the other end, minutes later, so everything that can be checked here is:
+that the key belongs to the certificate, that it is valid now, that no other user can read the key.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _checked(where: str, key: bytes, chain: bytes, roots: bytes, roots_expire: d
     try:
         private = load_pem_private_key(key, None)
     except TypeError:
-        raise _wrong(where, "the private key is encrypted; gRPC needs it unencrypted, in a file of mode 0600") from None
+        raise _wrong(where, "the private key is encrypted; it must be unencrypted, in a file of mode 0600") from None
     except (ValueError, UnsupportedAlgorithm) as error:
         raise _wrong(where, f"no private key in PEM ({error})") from None
     own = certificates[0]

@@ -1,4 +1,4 @@
-"""Material for Python's `ssl`, for HTTPS: of a node's HTTP listener, and of a client that scrapes it. gRPC has its own.
+"""Material for Python's `ssl`, for HTTPS: of a node's HTTP listener, and of a client that scrapes it.
 
 The listener's protocols and suites are those of the gRPC port: TLS 1.2 with ECDHE and an AEAD cipher, and TLS 1.3. No
 session is resumed by a ticket, so that each connection is checked against the authorities that are trusted when it

@@ -118,7 +118,7 @@ def test_a_secret_of_a_listener_is_not_printed_and_the_rest_is_read_back() -> No
             },
             "listener CLIENT: must have a store as a file or as text, not both",
         ),
-        ({"ssl.client.auth": "requested"}, "ssl.client.auth=requested is not possible: Python's gRPC"),
+        ({"ssl.client.auth": "requested"}, "ssl.client.auth=requested is not supported: a listener"),
         ({"ssl.client.auth": "none"}, "listener INTERNAL: ssl.client.auth=none: nodes are known by their certificates"),
         (
             {"listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL", "authorizer.class.name": "none"},

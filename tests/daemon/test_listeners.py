@@ -24,8 +24,8 @@ from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.errors import SaslAuthenticationError, SslAuthenticationError, Status, TopicAuthorizationError
 from streamlog.node.served_methods import unary_methods
 from streamlog.ports import RpcError
-from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 from streamlog.tls.authority import CA_CERTIFICATE, Authority
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.material import MaterialFiles

@@ -84,7 +84,7 @@ class TestRefusals:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main([write_properties(tmp_path, "node.id=1", "ssl.client.auth=requested")]) == USAGE_ERROR
-        assert "ssl.client.auth=requested is not possible" in capsys.readouterr().err
+        assert "ssl.client.auth=requested is not supported" in capsys.readouterr().err
 
     def test_access_control_needs_tls(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = write_properties(tmp_path, "node.id=1", "authorizer.class.name=StandardAuthorizer")

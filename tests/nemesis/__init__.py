@@ -1,7 +1,7 @@
 """Nemesis: real `streamlogd` processes under faults, and the simulation's checkers on what came of it (`make nemesis`).
 
 The simulation (`tests/cluster`) runs the nodes' code on simulated ports, so it cannot see what the real ones do: a
-kernel's network and its time-outs, a file system that loses its power, the threads of gRPC. Here all of that is real,
+kernel's network and its time-outs, a file system that loses its power, threads. Here all of that is real,
 and the price is that a run is reproducible in its plan only: which faults, in which order, of what length, on whom. The
 timing of real processes is their own.
 

@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 from streamlog.ports import posix_disk, system
+from streamlog.ports.grpc_adapter import call as grpc_call
 from streamlog.ports.grpc_adapter import channel as grpc_channel
-from streamlog.ports.grpc_adapter import server as grpc_server
-from streamlog.ports.grpc_adapter import stream as grpc_stream
+from streamlog.ports.grpc_adapter import handlers as grpc_handlers
 
 Step: TypeAlias = Callable[..., Awaitable[Any]]
 
@@ -70,9 +70,8 @@ HELD: Final = (
     (posix_disk.PosixFileSystem, "sync_all", held_before),
     (system.ThreadWorkers, "run", held_before),
     (grpc_channel.GrpcChannel, "unary", held_before),
-    (grpc_server.Handlers, "_serve_call", held_behind),
-    (grpc_stream.ClientStream, "_read", held_behind),
-    (grpc_stream.ServerStream, "_read", held_behind),
+    (grpc_handlers.Handlers, "_serve_call", held_behind),
+    (grpc_call.Http2Call, "next", held_behind),
 )
 
 for owner, name, how in HELD:

@@ -15,12 +15,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from streamlog.errors import Status
 from streamlog.ports import CallInfo, RpcError, Stream
-from streamlog.ports.grpc_adapter import credentials
-from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
-from streamlog.ports.grpc_adapter.stream import from_grpc
+from streamlog.ports.grpc_adapter.tls import credentials
+from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 
 from .networks import outcome
 
@@ -314,21 +312,6 @@ def test_an_address_that_cannot_be_had_is_an_os_error(address: str) -> None:
 
     with pytest.raises(OSError):  # noqa: PT011  which one is the system's affair
         asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "expected"),
-    [
-        (grpc.StatusCode.INTERNAL, "Internal error from Core", Status.UNAVAILABLE),
-        (grpc.StatusCode.INTERNAL, "the handler failed", Status.INTERNAL),
-    ],
-)
-def test_a_send_on_a_broken_connection_is_no_fault_of_the_server(
-    code: grpc.StatusCode, details: str, expected: Status
-) -> None:
-    """grpc.aio says INTERNAL when a send fails before the end of the call has come: seen after kill -9 of a server."""
-    error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
-    assert from_grpc(error).status is expected
 
 
 def test_programs_can_be_started_while_calls_run() -> None:

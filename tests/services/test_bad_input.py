@@ -228,7 +228,7 @@ def test_bad_calls(leader: grpc.Channel, method: str, request_: Message | bytes,
 
 
 def test_a_message_over_the_limit_of_the_connection(leader: grpc.Channel) -> None:
-    """gRPC itself refuses it, before it is read."""
+    """The port itself refuses it, before it is read."""
     with pytest.raises(grpc.RpcError) as caught:
         unary_call(leader, "Batches/Produce")(bytes(8 << 20), timeout=20)
     error: Any = caught.value

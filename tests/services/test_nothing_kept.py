@@ -37,7 +37,7 @@ AT_ONCE = 8
 SETTLE_S = 30.0
 KEPT_BYTES = 1 << 20
 OWN_BYTES = 12_000
-"""Of a call, until the collector comes: gRPC's stubs, in the same process, form cycles. Less than an answer."""
+"""Of a call, until the collector comes: grpcio's stubs, in the same process, form cycles. Less than an answer."""
 RESIDENT_BYTES = 48 << 20
 VALUE = bytes(20_000)
 EARLIEST = pb.StartPosition(bound=common_pb2.OFFSET_BOUND_EARLIEST)
@@ -52,6 +52,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessClust
         running.create_topic("r", 1)  # is read
         for _ in range(5):
             produce(running.address(1), "r", batch([VALUE]))
+        with dialled(running.address(1)) as first:
+            KINDS["publish stream"](first)  # the node has producer ids, which a cancelled one gives up
         yield running
 
 

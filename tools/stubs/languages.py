@@ -58,7 +58,8 @@ def build_python() -> list[Path]:
     """Imported as streamlog_proto: `streamlog` is the package of nodes and client."""
     source = layout("python")
     project = (source / "pyproject.toml").read_text().replace('version = "0"', f'version = "{RELEASE}"')
-    for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+    used = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in [*used["dependencies"], *used["optional-dependencies"]["dev"]]:
         project = project.replace(f'"{requirement.partition(">=")[0]}"', f'"{requirement}"')
     (source / "pyproject.toml").write_text(project)
     made = fresh(WORK / "python-made")

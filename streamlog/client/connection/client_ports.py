@@ -13,9 +13,9 @@ from streamlog.config import Config
 from streamlog.config.addresses import Protocol as SecurityProtocol
 from streamlog.config.settings import client_settings
 from streamlog.ports import CLIENT_ID_HEADER, Clock, Network, Random, Workers
-from streamlog.ports.grpc_adapter.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
+from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from streamlog.errors import ClientClosedError
-from streamlog.ports.forks import check_process, is_forked
+from streamlog.ports.forks import forked_error, note_owner
 from streamlog.ports.system import new_event_loop
 
 P = ParamSpec("P")
@@ -36,6 +36,9 @@ Begun: TypeAlias = Future[T]
 """Work in the background: `result(timeout_s)`, `done()`, `add_done_callback`."""
 
 
+_forked: Final[list[asyncio.AbstractEventLoop]] = []  # of threads that run in the process above this one
+
+
 def is_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether a loop in a daemon thread runs nothing any more."""
     return loop.is_closed() or sys.is_finalizing()
@@ -43,7 +46,8 @@ def is_stopped(loop: asyncio.AbstractEventLoop) -> bool:
 
 def _check(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, object]) -> None:
     try:
-        check_process()
+        if loop in _forked:
+            raise forked_error()
         if is_stopped(loop):
             raise ClientClosedError("the client is closed")
     except ClientClosedError:
@@ -83,17 +87,19 @@ class LoopThread:
     """
 
     def __init__(self, name: str, *, shared: bool = False) -> None:
-        """ClientClosedError in a process that was forked from one with open clients."""
-        check_process()
         self._shared = shared
         self._loop = new_event_loop()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
+        note_owner(self)
+
+    def forked(self) -> None:
+        _forked.append(self._loop)
 
     @property
     def closed(self) -> bool:
-        return is_forked() or is_stopped(self._loop)
+        return self._loop in _forked or is_stopped(self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait for it. ClientClosedError."""

@@ -26,7 +26,7 @@ from streamlog.config import Config
 from streamlog.config.settings import token_settings as settings
 from streamlog.errors import InvalidConfigError, Status
 from streamlog.ports import Clock, Random, RpcError, Workers
-from streamlog.ports.grpc_adapter.channel import Pairs
+from streamlog.ports.grpc_adapter.metadata import Pairs
 from streamlog.url_documents import UrlDocuments
 
 TOKEN_BYTES_MAX: Final = 8_000

@@ -15,10 +15,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
+import signal
+import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from streamlog.client.connection.sync_loop import Begun, LoopThread
@@ -121,6 +125,8 @@ def _at_exit() -> None:
     except KeyboardInterrupt:
         for client in [*waiting, *(client for client, closing in _closing if not closing.done())]:
             report_lost(client, "the wait for them was interrupted")
+        for client in waiting:
+            _drop(client)
 
 
 def _left_s(deadline_s: float) -> float:
@@ -132,10 +138,41 @@ def _close_loopless(client: Unclosed, timeout_s: float) -> None:
     loop = client.stopped_loop()
     assert loop is not None
     warn(client)
+    closing = loop.create_task(client.close(timeout_s=timeout_s))
     try:
-        loop.run_until_complete(client.close(timeout_s=timeout_s))
+        with _interrupting(loop, closing):
+            loop.run_until_complete(closing)
     except StreamlogError as error:
         report_lost(client, error)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+@contextmanager
+def _interrupting(loop: asyncio.AbstractEventLoop, closing: asyncio.Task[None]) -> Iterator[None]:
+    """Ctrl-C cancels it, as in `asyncio.run`, instead of what the loop does at that moment."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def cancel(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+        loop.call_soon_threadsafe(closing.cancel)
+
+    signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _drop(client: Unclosed) -> None:
+    """Ends its tasks, which would be found unfinished by the interpreter."""
+    loop = client.stopped_loop()
+    if loop is not None:
+        with suppress(StreamlogError):
+            loop.run_until_complete(client.close(timeout_s=0))
 
 
 def _wait_for(client: Unclosed, closing: Begun[None], timeout_s: float) -> None:
@@ -143,3 +180,12 @@ def _wait_for(client: Unclosed, closing: Begun[None], timeout_s: float) -> None:
         closing.result(timeout_s)
     except (StreamlogError, TimeoutError) as error:
         report_lost(client, str(error) or "their cluster did not answer in time")
+
+
+def _in_child() -> None:
+    """Of a fork: what is open is closed by the parent."""
+    _closing.clear()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -6,10 +6,8 @@ send_here --short way (`short_ways`)--> the open batch
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
@@ -24,9 +22,7 @@ from streamlog.client.producer.partitioner import Partitioner
 from streamlog.client.producer.sent_records import SentRecord
 from streamlog.client.producer.short_ways import KeyedWay, ValueWay, keyed_way, value_way
 from streamlog.errors import ThrottledError
-from streamlog.ports.forks import check_process
-
-_open: Final[weakref.WeakSet[ThreadedProducer]] = weakref.WeakSet()
+from streamlog.ports.forks import forked_error, note_owner
 
 
 class ThreadedProducer(AsyncProducer):
@@ -47,7 +43,14 @@ class ThreadedProducer(AsyncProducer):
         self.value_ways: Final[dict[str, ValueWay]] = {}  # by topic
         self.keyed_ways: Final[dict[str, KeyedWay]] = {}
         self._shortened: dict[str, TopicTable] = {}  # the tables that the ways are of
-        _open.add(self)
+        self._is_forked = False
+        note_owner(self)
+
+    def forked(self) -> None:
+        """All records go the general way, which refuses them."""
+        self._is_forked = True
+        self.value_ways.clear()
+        self.keyed_ways.clear()
 
     def close_with(self, front: object, thread: LoopThread) -> Callable[[], object]:
         """When `front` is collected, or the interpreter exits. To be called when it is closed."""
@@ -63,7 +66,8 @@ class ThreadedProducer(AsyncProducer):
         timestamp_ms: int | None,
     ) -> SentRecord:
         """The general way, in the caller's thread."""
-        check_process()  # in a forked process the guard may be held forever, and no thread sends the records
+        if self._is_forked:  # the guard may be held forever, and no thread sends the records
+            raise forked_error()
         if headers:
             headers = checked_headers(headers)  # it may be an iterator, and sent twice
         deadline: float | None = None
@@ -101,13 +105,3 @@ class ThreadedProducer(AsyncProducer):
             self.keyed_ways[topic] = keyed_way(table, self._lock, self._wall_s)
         elif not keyed and topic not in self.value_ways and not table.asks_without_key:
             self.value_ways[topic] = value_way(table, self._lock, self._wall_s)
-
-
-def _in_child() -> None:
-    """In a forked process all records go the general way, which refuses them."""
-    for producer in list(_open):
-        producer.value_ways.clear()
-        producer.keyed_ways.clear()
-
-
-os.register_at_fork(after_in_child=_in_child)

@@ -13,7 +13,7 @@ _LOOP: Final = "a node serves all requests on one event loop: there are no threa
 _QUORUM_LISTENER: Final = "the quorum uses the listener between nodes: inter.broker.listener.name"
 _SASL: Final = "a client authenticates with a certificate, a password or a bearer token"
 _PEM: Final = (
-    "TLS is gRPC's, with keys and certificates in PEM: it has none of Java's providers, key stores and algorithms"
+    "TLS is OpenSSL's, with keys and certificates in PEM: it has none of Java's providers, key stores and algorithms"
 )
 _REMOTE: Final = "logs are on the nodes' own disks: there is no tiered storage"
 _SHARE: Final = "there are no share groups"
@@ -27,7 +27,7 @@ _PUSH: Final = (
     "a leader pushes to its followers over one stream: they do not fetch, so there are no waits or fetcher threads"
 )
 _JITTER: Final = "segments roll by the timestamps of their records: there is no jitter"
-_SOCKET: Final = "connections are gRPC's, which manages sockets and buffers itself"
+_SOCKET: Final = "the sizes of sockets' buffers are the kernel's: they grow with the way to the peer"
 _CLASS: Final = "Java classes cannot be loaded"
 _COMPRESSION: Final = "a node stores batches as compressed by the producer, which has this setting"
 _TELEMETRY: Final = "clients do not send metrics to the nodes"

@@ -202,7 +202,9 @@ SOCKET_REQUEST_MAX_BYTES: Final = Setting(
     doc="The largest message that a node accepts.")
 QUEUED_MAX_REQUEST_BYTES: Final = Setting(
     "queued.max.request.bytes", size_bytes(1 << 20, INT64_MAX), 64 << 20, kafka="no limit",
-    doc="How many bytes of records may be queued for append before further ones are refused.")
+    doc="How many bytes of records may be queued for append before further ones are refused; and how many bytes of "
+        "requests may have arrived that are not handled yet, on each listener: callers wait, and beyond it those that "
+        "hold most are refused.")
 QUEUED_MAX_RESPONSE_BYTES: Final = Setting(
     "queued.max.response.bytes", size_bytes(4 << 20, INT64_MAX), 64 << 20, ours=True,
     doc="How many bytes of responses a node buffers for all readers; beyond it readers wait, and those that do not "
@@ -216,7 +218,8 @@ MAX_CONCURRENT_CALLS: Final = Setting(
 MAX_CONNECTIONS: Final[Setting[int | None]] = Setting(
     "max.connections", count(16), None, kafka="no limit",
     default_doc="three quarters of the process's open-file limit, which is also the maximum",
-    doc="How many connections a node keeps; beyond it those without a handshake, then the newest, are closed.")
+    doc="How many connections a node keeps; beyond it one of the address that has most is closed: the oldest that has "
+        "sent nothing, else the newest.")
 MAX_CONNECTIONS_PER_IP: Final[Setting[int | None]] = Setting(
     "max.connections.per.ip", count(1), None, kafka="no limit",
     default_doc="half of max.connections",
@@ -228,8 +231,8 @@ MAX_CONNECTION_CREATION_RATE: Final = Setting(
         "Not at the listener for nodes, where clients have others.")
 CONNECTIONS_HANDSHAKE_TIMEOUT_MS: Final = Setting(
     "connections.handshake.timeout.ms", duration_ms(100, 120_000), 10_000, ours=True,
-    doc="How long a connection may take to complete its HTTP/2 handshake and to acknowledge the node's settings; then "
-        "it is closed.")
+    doc="How long a connection may take for its TLS handshake, and then until it has acknowledged the node's settings "
+        "of HTTP/2; then it is closed.")
 CONNECTIONS_MAX_IDLE_MS: Final = Setting(
     "connections.max.idle.ms", duration_ms(1_000), 600_000,
     doc="How long a connection without a call stays open.")

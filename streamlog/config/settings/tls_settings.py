@@ -1,4 +1,4 @@
-"""The certificates of nodes and clients, and those that they trust. PEM only, which is what gRPC reads.
+"""The certificates of nodes and clients, and those that they trust. PEM only.
 
 Files are reloaded when they change, so certificates are renewed without a restart.
 """

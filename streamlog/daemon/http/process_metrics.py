@@ -9,36 +9,36 @@ from streamlog.ports.posix_disk import PosixFileSystem
 
 
 def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
-    watches, handshakes, rates = network.connection_watches(), network.handshake_watches(), network.connection_rates
+    servers, refusals, rates = network.open_connections(), network.refusals(), network.connection_rates
     return [
         gauge(
             "streamlog_connections",
-            "Connections of clients and other nodes, counted once a second.",
-            single(sum(watch.count for watch in watches)),
+            "Connections of clients and other nodes.",
+            single(sum(one.count for one in servers)),
         ),
         gauge(
             "streamlog_connections_limit",
             "Limit of connections: max.connections.",
-            single(sum(watch.limits.total for watch in watches)),
+            single(sum(one.limits.total for one in servers if one.limits is not None)),
         ),
         gauge(
             "streamlog_connections_silent",
-            "Connections that have not sent a byte yet.",
-            single(sum(watch.silent_count for watch in watches)),
+            "Connections that have not sent a byte yet; over TLS, those whose handshake is not complete.",
+            single(sum(one.silent_count for one in servers)),
         ),
         counter(
             "streamlog_connections_closed_total",
             "Connections that this node closed, by the limit that they exceeded.",
             [
-                (("max.connections",), sum(watch.closed_total for watch in watches)),
-                (("max.connections.per.ip",), sum(watch.closed_per_address for watch in watches)),
+                (("max.connections",), sum(one.closed_total for one in servers)),
+                (("max.connections.per.ip",), sum(one.closed_per_address for one in servers)),
             ],
             ("limit",),
         ),
         counter(
             "streamlog_connections_ended_silent_total",
             "Connections that ended without having sent a byte: by a limit, by the handshake timeout, or by the peer.",
-            single(sum(watch.ended_silent for watch in watches)),
+            single(sum(one.ended_silent for one in servers)),
         ),
         gauge(
             "streamlog_connection_creation_held",
@@ -54,13 +54,12 @@ def process_families(network: GrpcNetwork, fs: PosixFileSystem) -> list[Family]:
         counter(
             "streamlog_tls_handshakes_total",
             "TLS handshakes that callers of this node have begun.",
-            single(sum(watch.begun for watch in handshakes)),
+            single(sum(one.begun for one in refusals)),
         ),
         counter(
             "streamlog_tls_connections_ended_without_call_total",
-            "Connections over TLS that were closed before a first call, mostly since the handshake failed; in a flood "
-            "some are not seen.",
-            single(sum(watch.ended_without_call for watch in handshakes)),
+            "Connections over TLS that were closed before a first call, mostly since the handshake failed.",
+            single(sum(one.ended_without_call for one in refusals)),
         ),
         gauge(
             "streamlog_reserved_descriptors",

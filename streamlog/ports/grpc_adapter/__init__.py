@@ -1,23 +1,21 @@
-"""The network port over grpc.aio.
+"""The network port over gRPC, on the event loop: HTTP/2 (RFC 9113) and gRPC's protocol over it, both ends.
 
-network       GrpcNetwork: makes servers and channels, closes them
-server        the serving side; handlers by method name
-channel       the calling side
-stream        the two ends of a streaming call
-settings      options of gRPC on both sides, the table of status codes
-connections   limits on the connections that a server accepts
-connection_rate   how fast connections may be opened
-syn_filter    requests to connect that the kernel does not answer
-deferred_accept   silent connections stay in the kernel
-descriptors   this process's sockets, found by their port
-credentials   TLS, following its files
-handshakes    why a connection could not be made, in words
-handshake_watch   connections over TLS that end before a first call, with their addresses
-late_events   silences tracebacks of events that arrive after their loop was closed
-abandoned_batches   frees what grpcio keeps of cancelled operations
+network             GrpcNetwork: makes servers and channels, closes them
+settings            of both sides
+channel             the calling side of one address
+connecting          its TCP connections
+client_connection   its HTTP/2 connections, and the streams of its calls
+server              the serving side of one address
+server_connection   its HTTP/2 connections and calls
+handlers            from a request's headers to its handler, and from the outcome to a status
+call                one call, on either side: messages, and how much may be under way
+connection          HTTP/2, on either side
+inflow              what has arrived and is not read, bounded for a whole server
+frames              HTTP/2's frames
+metadata            gRPC's header fields
+accepting           connections on their way in, and their limits
+tls                 certificates, and what they say
+
+gRPC's own library has threads, and each message is handed over between them and the loop four times: that was two
+thirds of the time of a record (docs/decisions/2026-11-26-http2.md).
 """
-
-import os
-
-# gRPC's core writes a line to stderr for each failed handshake; what matters is in the errors. Kept if it is set.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")

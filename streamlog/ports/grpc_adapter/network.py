@@ -1,25 +1,20 @@
-"""The network port over grpc.aio, with opaque bytes. One event loop owns everything here.
-
-The network keeps references to its servers: an unreferenced grpc.aio server is collected and silently stops listening.
-Close the network before its loop.
-"""
+"""The network port over gRPC, with opaque bytes. One event loop owns everything here; close the network before it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 
-import grpc.aio
-
-from streamlog.ports.forks import note_use
-from streamlog.ports.grpc_adapter.channel import CallLogin, GrpcChannel, Pairs
-from streamlog.ports.grpc_adapter.connection_rate import ConnectionRateWatch, CreationLimits
-from streamlog.ports.grpc_adapter.connections import ConnectionWatch
-from streamlog.ports.grpc_adapter.credentials import TlsCredentials
-from streamlog.ports.grpc_adapter.handshake_watch import HandshakeWatch
-from streamlog.ports.grpc_adapter.late_events import silence_late_events
-from streamlog.ports.grpc_adapter.server import GrpcServer, Handlers
+from streamlog.ports.forks import note_owner
+from streamlog.ports.grpc_adapter.accepting.connection_rate import ConnectionRateWatch, CreationLimits
+from streamlog.ports.grpc_adapter.accepting.connections import OpenConnections
+from streamlog.ports.grpc_adapter.channel import CallLogin, GrpcChannel
+from streamlog.ports.grpc_adapter.handlers import Handlers
+from streamlog.ports.grpc_adapter.metadata import Pairs
+from streamlog.ports.grpc_adapter.server import GrpcServer
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
+from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
+from streamlog.ports.grpc_adapter.tls.refusals import Refusals
 from streamlog.ports.network import StreamHandler, UnaryHandler
 
 
@@ -29,7 +24,7 @@ class GrpcNetwork:
     with other credentials; None: plain text. `metadata`: of all calls; `login`: more of it, where it
     changes. `without_rate`: names of listeners that the limits of connections a second do not hold for.
 
-    ClientClosedError in a process that was forked from one with a network (`forks`).
+    In a process that was forked from its own, calls raise ClientClosedError (`forks`).
     """
 
     def __init__(
@@ -44,12 +39,7 @@ class GrpcNetwork:
         login: CallLogin | None = None,
         without_rate: frozenset[str] = frozenset(),
     ) -> None:
-        note_use()
-        # gRPC's thread would start with the first channel. While the interpreter exits, when clients send what is left,
-        # Python 3.12 starts no thread, and gRPC does not check for that: the process crashed.
-        grpc.aio.init_grpc_aio()
-        self._started = True
-        silence_late_events()
+        note_owner(self)
         self._on_crash = on_crash
         self._on_connections = on_connections
         self._settings = settings or GrpcSettings()
@@ -65,6 +55,10 @@ class GrpcNetwork:
         self._servers: list[GrpcServer] = []
         self._channels: list[GrpcChannel] = []
 
+    def forked(self) -> None:
+        for channel in self._channels:
+            channel.forked()
+
     async def listen(
         self,
         address: str,
@@ -75,7 +69,7 @@ class GrpcNetwork:
     ) -> GrpcServer:
         self._watch_files()
         tls = self._listeners.get(listener, self._tls)
-        handlers = Handlers(unary, streaming, self._on_crash, verified=tls is not None, listener=listener)
+        handlers = Handlers(unary, streaming, self._on_crash, listener)
         server = GrpcServer(address, handlers, self._settings, tls, self._on_connections)
         await server.start()
         self._servers = [known for known in self._servers if not known.closed]
@@ -107,13 +101,13 @@ class GrpcNetwork:
         self.connection_rates = watch
         self._rate_tasks.append(asyncio.get_running_loop().create_task(watch.run()))
 
-    def connection_watches(self) -> list[ConnectionWatch]:
-        """Of the open servers whose connections are limited."""
-        return [one.connections for one in self._servers if not one.closed and one.connections is not None]
+    def open_connections(self) -> list[OpenConnections]:
+        """Of the open servers."""
+        return [one.connections for one in self._servers if not one.closed]
 
-    def handshake_watches(self) -> list[HandshakeWatch]:
+    def refusals(self) -> list[Refusals]:
         """Of the open servers over TLS."""
-        return [one.handshakes for one in self._servers if not one.closed and one.handshakes is not None]
+        return [one.refusals for one in self._servers if not one.closed and one.refusals is not None]
 
     async def close(self) -> None:
         """Close channels and servers that are still open."""
@@ -123,9 +117,6 @@ class GrpcNetwork:
             await channel.close()
         for server in self._servers:
             await server.close()
-        if self._started:
-            self._started = False
-            grpc.aio.shutdown_grpc_aio()
 
     def _watch_files(self) -> None:
         if not self._watching:

@@ -3,9 +3,9 @@
 Peers are the other voters, and the learner, if there is one: a node that catches up before it gets a vote. Each is sent
 entries in a pipeline within a window of bytes and entries; a heartbeat when nothing was sent for its interval; a
 snapshot in chunks when the entries it needs are no longer in the log. When nothing has been committed for a while,
-heartbeats become less frequent: each message announces the interval to the next. (A message over gRPC costs about
-0.3 ms of CPU at either end; ten a second to each peer would be most of an idle node's CPU.) When one heartbeat is due,
-those due soon are sent with it, so the node wakes once for all of them.
+heartbeats become less frequent: each message announces the interval to the next. (A message cost about 0.3 ms of CPU at
+either end when this was measured; ten a second to each peer would be most of an idle node's CPU.) When one heartbeat is
+due, those due soon are sent with it, so the node wakes once for all of them.
 
 A reply to entries waits for the peer's disk, a reply to a heartbeat does not (follower_append). So a peer with
 unanswered messages is sent a heartbeat when it has not answered for an interval: a leader loses its majority by

@@ -9,8 +9,8 @@ DelayedFetch). One that wants more than a byte is measured first, by the logs' i
 nothing before its end.
 
 Responses are filled in the order of the request, and bounded; the first batch is returned whole, whatever its size, or
-it could never be read. What is read counts against `queued.max.response.bytes` (`services.common.outgoing`) until gRPC
-has released the response.
+it could never be read. What is read counts against `queued.max.response.bytes` (`services.common.outgoing`) until
+the transport has released the response.
 """
 
 from __future__ import annotations

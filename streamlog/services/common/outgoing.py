@@ -11,7 +11,7 @@ A reader holds one grant at a time, from before its message is read until the tr
 readers hold nothing, and are served in order, with equal shares: max-min fairness. A grant is at most a fraction of the
 free bytes (Choudhury and Hahne's dynamic thresholds for a shared buffer, 1998), which leaves some for later readers.
 
-A message is in memory more than once: as the bytes read, as the message, as gRPC's copy. A reader counts all of these.
+A message is in memory more than once: as the bytes read, as the message, as the transport's copy. A reader counts all.
 
 Readers that hold a grant for STUCK_S while others have waited for PATIENCE_S are ended with ThrottledError, the oldest
 grant first, until there are enough free bytes for those that wait. A client that reads is never ended.
@@ -38,8 +38,8 @@ PATIENCE_S: Final = 1.0
 STUCK_S: Final = 5.0
 PROMPT_S: Final = 1.0
 """A message that was taken within this time lets the next one be larger."""
-FETCH_COPIES: Final = 2  # of a byte of batches: in the message, and in gRPC's buffer
-SUBSCRIBE_COPIES: Final = 6  # the fetched message and its view, records, the message, its bytes, gRPC's buffer
+FETCH_COPIES: Final = 2  # of a byte of batches: in the message, and in the transport's buffer
+SUBSCRIBE_COPIES: Final = 6  # the fetched message and its view, records, the message, its bytes, the transport's buffer
 
 _SHARE: Final = 4
 

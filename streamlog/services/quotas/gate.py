@@ -70,7 +70,7 @@ WAIT_MIN_S: Final = 0.001
 """Far above the rounding of floating point: a shorter sleep may not advance the clock."""
 HELD_BYTES_MAX: Final = 64 << 20
 CALL_BYTES: Final = 16 << 10
-"""Counted for each request that waits, besides its bytes: about what gRPC and the handler keep of a call."""
+"""Counted for each request that waits, besides its bytes: about what the port and the handler keep of a call."""
 RESPONSE_BYTES_MIN: Final = 64 << 10
 """The least that responses are limited to, however small the rate."""
 

@@ -1,7 +1,7 @@
 """SimNetwork: the network port of one process. Connections are in fabric.py, calls in call.py.
 
 An address is `host:port` with the host's name in the simulation. A channel connects when first used; while it backs off
-after a refused connection its calls fail at once, as gRPC's do.
+after a refused connection its calls fail at once, as the real one's do.
 """
 
 from __future__ import annotations

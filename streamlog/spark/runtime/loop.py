@@ -1,6 +1,6 @@
 """The event loop of a Python process of Spark: one thread for all of its clients.
 
-Each task and commit creates clients. With a loop for each of them, grpc would go on sending events to closed loops.
+Each task and commit creates clients: they share a thread, as all of them are used by one.
 """
 
 from __future__ import annotations

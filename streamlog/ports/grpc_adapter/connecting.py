@@ -1,0 +1,75 @@
+"""A TCP connection to a host, which may have several addresses: they are tried in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+
+async def connected_socket(host: str, port: int, timeout_s: float) -> socket.socket:
+    """OSError: of the last address. TimeoutError: it does not answer; each gets its share of the time that is left."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout_s
+    async with asyncio.timeout_at(end):
+        found = await addresses_of(host, port)
+    addresses = list(dict.fromkeys((family, target) for family, _, _, _, target in found))
+    for number, (family, target) in enumerate(addresses):
+        share_s = (end - loop.time()) / (len(addresses) - number)
+        try:
+            return await _connect(family, target, share_s)
+        except OSError:  # TimeoutError is one
+            if number == len(addresses) - 1:
+                raise
+    raise socket.gaierror(socket.EAI_NONAME, f"{host} has no address")
+
+
+async def addresses_of(host: str | None, port: int, flags: int = 0) -> list[Any]:
+    """As of `getaddrinfo`. An address needs no thread to look it up; a name gets one of Python's: a process that was
+    forked from one with a thread of libuv's, which uvloop takes, crashes at its end.
+    """
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    with suppress(socket.gaierror):
+        return look_up(flags=flags | socket.AI_NUMERICHOST)
+    try:
+        return await asyncio.to_thread(look_up, flags=flags)
+    except RuntimeError:  # threads take no work while the interpreter ends, when producers send what they hold
+        return look_up(flags=flags)
+
+
+async def _connect(family: int, target: tuple[Any, ...], timeout_s: float) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        error = made.connect_ex(target)
+        if error == errno.EINPROGRESS:
+            async with asyncio.timeout(timeout_s):
+                await _writable(made)
+            error = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+async def _writable(made: socket.socket) -> None:
+    """Not by the loop's `sock_connect`: uvloop's looks each address up in a thread."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def on_writable() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    loop.add_writer(made, on_writable)
+    try:
+        await done
+    finally:
+        loop.remove_writer(made)

@@ -1,0 +1,650 @@
+"""One connection of HTTP/2: what both ends do alike. Frames are handled as they arrive, on the event loop.
+
+    data_received --whole frames; DATA in pieces--> a handler for each kind --> calls
+    write           what is written meanwhile goes out together afterwards
+
+Nothing that a peer can send is without a bound:
+
+    a frame other than DATA, and a header block with its continuations    HEADER_BLOCK_BYTES_MAX
+    frames that carry nothing (pings, settings, priorities, empty ones)   IDLE_FRAMES_MAX a second
+    calls that are reset, by the peer or for its faults                   RESETS_MAX in RESETS_S
+    bytes of calls that are not read                                      `Inflow`, and a window for each call
+    answers that it does not read                                         senders wait beyond HIGH_WATER_BYTES; beyond
+                                                                          UNSENT_BYTES_MAX nothing is read from it
+    work at a time                                                        TURN_COST_MAX, then others have their turn
+
+Beyond the first three the connection ends with ENHANCE_YOUR_CALM, or FRAME_SIZE_ERROR. The connection's own window is
+always open: what counts is what is held, and a stream that is not read does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Final, cast
+
+from hpack import Decoder, Encoder
+from hpack.exceptions import HPACKError, OversizedHeaderListError
+
+from streamlog.errors import Status
+from streamlog.ports.grpc_adapter import frames
+from streamlog.ports.grpc_adapter.call import Http2Call
+from streamlog.ports.grpc_adapter.frames import Code, ConnectionFault, SettingKey
+from streamlog.ports.grpc_adapter.inflow import Inflow
+from streamlog.ports.grpc_adapter.metadata import METADATA_BYTES_MAX, Fields
+from streamlog.ports.network import RpcError
+
+FRAME_BYTES_MAX: Final = 256 << 10
+"""Of DATA, which is passed on in pieces, in both directions."""
+HEADER_BLOCK_BYTES_MAX: Final = 4 * METADATA_BYTES_MAX
+"""What is larger than METADATA_BYTES_MAX is refused by a status, up to this: then the connection ends."""
+STREAM_WINDOW_BYTES: Final = 1 << 20
+"""What the peer may send of a call that is not read, while there is room."""
+CONNECTION_WINDOW_BYTES: Final = 1 << 30
+CONNECTION_CREDIT_BYTES: Final = 1 << 20
+HIGH_WATER_BYTES: Final = 64 << 10
+UNSENT_BYTES_MAX: Final = 512 << 10
+IDLE_FRAMES_MAX: Final = 10_000
+"""A second. Clients of gRPC measure the way with a ping for each answer that they read."""
+RESETS_MAX: Final = 2_000
+RESETS_S: Final = 10.0
+LEFT_MAX: Final = 1_000
+"""Calls that this end has left and the peer may not know it yet: what still comes for them is dropped."""
+CLOSE_S: Final = 1.0
+"""How long a connection that ends may take to send what is left."""
+HEADER_TABLE_BYTES_MAX: Final = 4096
+TABLE_CHANGES_MAX: Final = 2
+"""Of the size of the header table, at the begin of a header block (RFC 7541, 4.2)."""
+SMALL_CREDIT_BYTES: Final = 64
+"""A WINDOW_UPDATE of less counts as a frame that carries nothing: it costs more than it allows to send."""
+TURN_COST_MAX: Final = 1_000
+"""Of what has arrived together: a frame and a message cost 1. It is some milliseconds of the event loop."""
+DATA_PIECE_BYTES_MAX: Final = 32 << 10
+"""Of a DATA frame at a time: it may hold thousands of messages."""
+BLOCK_COST: Final = 20
+"""Of a header block, which may begin a call, and 1 more for each BLOCK_COST_BYTES."""
+BLOCK_COST_BYTES: Final = 64
+CALLS_A_CHANGE: Final = 8
+"""Calls whose window changes, or which are looked at for another reason, count as one frame that carries nothing."""
+_TABLE_CHANGE: Final = 0x20
+_TABLE_CHANGE_MASK: Final = 0xE0
+_LONG_NUMBER: Final = 0x1F
+logging.getLogger("hpack").setLevel(logging.WARNING)  # below that it logs each field, passwords and tokens too
+
+
+class Http2Connection(asyncio.Protocol):
+    """Ends with `lose`, for whatever reason."""
+
+    is_client: ClassVar[bool]
+    first_window_bytes: ClassVar[int]  # of a new stream
+
+    def __init__(self, *, message_bytes_max: int, inflow: Inflow) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.message_bytes_max = message_bytes_max
+        self.calls: dict[int, Http2Call] = {}
+        self.transport: asyncio.Transport
+        self.is_open = False  # it has its transport
+        self.is_closed = False
+        self.is_paused = False  # the transport has as much to send as it should
+        self.is_leaving = False  # no new calls: GOAWAY was received or sent
+        self.is_ready = False  # the peer has acknowledged our settings
+        self.heard = True  # something came since the last look
+        self.send_window = frames.WINDOW_DEFAULT
+        self.frame_bytes_max = frames.FRAME_SIZE_DEFAULT  # that the peer accepts
+        self.calls_max = frames.WINDOW_MAX  # likewise
+        self.waiting_senders: dict[Http2Call, None] = {}
+        self.last_number = 0  # the highest of the calls of the peer
+        self._inflow = inflow
+        self._held = 0  # bytes of its calls that are not read
+        self._initial_window = frames.WINDOW_DEFAULT
+        self._uncredited = 0
+        self._rest = b""
+        self._is_resting = False  # the rest waits for its turn
+        self._has_settings = False
+        self._data_left = 0  # of the DATA frame that is arriving
+        self._data_number = 0
+        self._data_flags = 0
+        self._padding_left = 0  # that is arriving, behind it
+        self._block: bytearray | None = None  # header block that is arriving
+        self._block_number = 0
+        self._block_flags = 0
+        self._idle_frames, self._idle_since = 0, self.loop.time()
+        self._resets, self._resets_since = 0, self._idle_since
+        self._left: dict[int, None] = {}
+        self._encoder = Encoder()
+        self._table_change: tuple[int, int] | None = None  # of the encoder's table: smallest and last size asked for
+        self._decoder = Decoder(max_header_list_size=HEADER_BLOCK_BYTES_MAX)
+        self._is_parsing = False
+        self._unwritten: list[bytes] = []  # while it parses
+        self.turn_left = 0  # of TURN_COST_MAX
+        self._aborting: asyncio.TimerHandle | None = None  # once it is being closed
+
+    # The transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+        self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._inflow.connections += 1
+        values = {
+            SettingKey.INITIAL_WINDOW_SIZE: self.first_window_bytes,
+            SettingKey.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
+            SettingKey.MAX_HEADER_LIST_SIZE: METADATA_BYTES_MAX,
+        }
+        if self.is_client:
+            values[SettingKey.ENABLE_PUSH] = 0
+        credit = CONNECTION_WINDOW_BYTES - frames.WINDOW_DEFAULT
+        begin = frames.PREFACE if self.is_client else b""
+        self.write(begin + frames.settings(values) + frames.window_update(0, credit))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        while self._is_resting and not self.is_closed:
+            self._take(b"")
+        self.lose("the connection broke" if exc is not None else "the peer has closed the connection")
+        if self._aborting is not None:
+            self._aborting.cancel()
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._read_or_wait()
+        self.wake_a_sender()
+
+    def _read_or_wait(self) -> None:
+        if self.is_closed:
+            return
+        if self._is_resting or (self.is_paused and self.transport.get_write_buffer_size() > UNSENT_BYTES_MAX):
+            self.transport.pause_reading()
+        elif not self.transport.is_reading():
+            self.transport.resume_reading()
+
+    def wake_a_sender(self) -> None:
+        """If there is room. When it has sent what it can it calls this: so room for one byte wakes one of thousands."""
+        if self.waiting_senders and self.send_window > 0 and not self.is_paused:
+            call = next(iter(self.waiting_senders))
+            del self.waiting_senders[call]
+            call.wake_sender()
+
+    def write(self, data: bytes) -> None:
+        if self._is_parsing:
+            self._unwritten.append(data)
+        elif not self.is_closed:
+            self.transport.write(data)
+
+    def write_lines(self, data: Iterable[bytes | memoryview]) -> None:
+        """Never while it parses."""
+        if not self.is_closed:
+            self.transport.writelines(data)
+
+    def lose(self, reason: str) -> None:
+        """The connection ends, and all its calls."""
+        if self.is_closed:
+            return
+        self.is_closed = self.is_leaving = True
+        self._rest, self._block, self._is_resting = b"", None, False
+        self._inflow.connections -= 1
+        self.transport.close()
+        self._aborting = self.loop.call_later(CLOSE_S, self.transport.abort)
+        calls, self.calls = list(self.calls.values()), {}
+        for call in calls:
+            self.on_lost(call, reason)
+        self.on_closed(reason)
+
+    def end(self, code: Code, reason: str) -> None:
+        """Say why, and end."""
+        self.write(frames.go_away(self.last_number, code, reason))
+        self.lose(reason)
+
+    # What calls use.
+
+    def hold(self, size: int) -> bool:
+        """Count bytes that have arrived; False: there is no room for them."""
+        if not self._inflow.has_room(size, self._held):
+            return False
+        self._held += size
+        self._inflow.bytes_held += size
+        return True
+
+    def stream_window_bytes(self) -> int:
+        """What the peer may send of a call that is not read, now."""
+        return STREAM_WINDOW_BYTES if self._inflow.has_plenty else frames.WINDOW_DEFAULT
+
+    def let_go(self, size: int) -> None:
+        self._held -= size
+        self._inflow.bytes_held -= size
+
+    def forget(self, call: Http2Call) -> None:
+        """It has ended."""
+        if self.calls.pop(call.number, None) is not None and not call.peer_is_done:
+            self._leave(call.number)
+
+    def _leave(self, number: int) -> None:
+        self._left[number] = None
+        if len(self._left) > LEFT_MAX:
+            del self._left[next(iter(self._left))]
+
+    def headers_frame(self, number: int, fields: list[tuple[str, str]], *, last: bool) -> bytes:
+        """To be written before the next one is made: the peer decodes them in this order."""
+        if self._table_change is not None:
+            self._change_table(*self._table_change)
+        block = self._encoder.encode(fields)
+        flags, size = frames.END_STREAM if last else 0, self.frame_bytes_max
+        if len(block) <= size:
+            return frames.frame(frames.HEADERS, flags | frames.END_HEADERS, number, block)
+        parts = [frames.frame(frames.HEADERS, flags, number, block[:size])]
+        for at in range(size, len(block), size):
+            end = frames.END_HEADERS if at + size >= len(block) else 0
+            parts.append(frames.frame(frames.CONTINUATION, end, number, block[at : at + size]))
+        return b"".join(parts)
+
+    def _change_table(self, smallest: int, last: int) -> None:
+        """The encoder says both in the next block."""
+        self._table_change = None
+        for size in (smallest, last):
+            if size != self._encoder.header_table_size:
+                self._encoder.header_table_size = size
+
+    # Frames.
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closed:
+            return
+        self.heard = True
+        if self._is_resting:  # what came before has its turn first
+            self._rest += data
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self.turn_left = TURN_COST_MAX
+        self._is_parsing, self._is_resting = True, False
+        fault = None
+        try:
+            self._parse(data)
+        except ConnectionFault as found:
+            fault = (found.code, found.reason)  # not itself: it would hold this frame
+        finally:
+            self._is_parsing = False
+        if self._unwritten:
+            unwritten, self._unwritten = self._unwritten, []
+            self.write(b"".join(unwritten))
+        if fault is not None:
+            self.end(*fault)
+        elif self.turn_left <= 0 and self._rest and not self.is_closed:
+            self._is_resting = True
+            self.loop.call_soon(self._go_on)
+            self._read_or_wait()
+        elif self.is_paused:
+            self._read_or_wait()
+
+    def _go_on(self) -> None:
+        """With what has arrived and was left for another turn."""
+        if self._is_resting:
+            self._take(b"")
+            self._read_or_wait()
+
+    def _parse(self, data: bytes) -> None:
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        at, end = 0, len(data)
+        while at < end and self.turn_left > 0 and not self.is_closed:
+            self.turn_left -= 1
+            if self._data_left:
+                size = min(self._data_left, end - at, DATA_PIECE_BYTES_MAX)
+                self._data_left -= size
+                done = not self._data_left and self._data_flags & frames.END_STREAM
+                self._on_data(self._data_number, data[at : at + size], 0, bool(done))
+                at += size
+                continue
+            if self._padding_left:
+                size = min(self._padding_left, end - at)
+                self._padding_left -= size
+                at += size
+                continue
+            if end - at < frames.FRAME_BYTES:
+                break
+            size = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
+            kind, flags = data[at + 3], data[at + 4]
+            number = int.from_bytes(data[at + 5 : at + 9], "big") & frames.WINDOW_MAX
+            self._check_frame(kind, flags, number, size)
+            if kind == frames.DATA and flags & frames.PADDED:
+                if size and end - at == frames.FRAME_BYTES:
+                    break
+                padding = data[at + frames.FRAME_BYTES] if size else 0
+                self._on_padded_data(number, flags, size, padding)
+                at += frames.FRAME_BYTES + 1
+                continue
+            if kind == frames.DATA and size:
+                self._check_begun(number)
+                self._data_left, self._data_number, self._data_flags = size, number, flags
+                at += frames.FRAME_BYTES
+                continue
+            if end - at < frames.FRAME_BYTES + size:
+                break
+            at += frames.FRAME_BYTES
+            handler = _HANDLERS.get(kind)
+            if handler is not None:
+                handler(self, number, flags, data[at : at + size])
+            else:
+                self._count_idle(1)
+            at += size
+        if at < end and not self.is_closed:
+            self._rest = data[at:]
+
+    def _check_frame(self, kind: int, flags: int, number: int, size: int) -> None:
+        if self._block is not None and (kind != frames.CONTINUATION or number != self._block_number):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is incomplete")
+        if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+        if size > (FRAME_BYTES_MAX if kind == frames.DATA else HEADER_BLOCK_BYTES_MAX):
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+
+    def _count_idle(self, count: int) -> None:
+        self._idle_frames += count
+        if self._idle_frames > IDLE_FRAMES_MAX:
+            now = self.loop.time()
+            if now - self._idle_since < 1.0:
+                raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
+            self._idle_frames, self._idle_since = count, now
+
+    def count_reset(self) -> None:
+        """Of a call, by the peer or for a fault of the peer. ConnectionFault."""
+        self._resets += 1
+        if self._resets > RESETS_MAX:
+            now = self.loop.time()
+            if now - self._resets_since < RESETS_S:
+                raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"more than {RESETS_MAX} calls reset in {RESETS_S:g} s")
+            self._resets, self._resets_since = 1, now
+
+    def _check_begun(self, number: int) -> None:
+        if number == 0 or self._is_idle(number):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a frame of a stream that was not opened")
+
+    def _on_data(self, number: int, chunk: bytes, padding: int, is_last: bool) -> None:
+        self._uncredited += len(chunk) + padding
+        if self._uncredited >= CONNECTION_CREDIT_BYTES:
+            self.write(frames.window_update(0, self._uncredited))
+            self._uncredited = 0
+        call = self.calls.get(number)
+        if call is None:
+            if number and number not in self._left:
+                self._data_number = 0  # the rest of the frame is dropped
+                self.count_reset()
+                self.write(frames.reset(number, Code.STREAM_CLOSED))
+            return
+        if call.peer_is_done:
+            self._data_number = 0
+            self.count_reset()
+            self.give_up(call, Code.STREAM_CLOSED, RpcError(Status.INTERNAL, "the peer has sent more after its last"))
+            return
+        try:
+            if chunk or padding:
+                call.on_data(chunk, padding)
+        except RpcError as error:
+            self.count_reset()
+            self.refuse(call, error)
+            return
+        if is_last:
+            call.on_done()
+            self.on_peer_done(call)
+
+    def _on_empty_data(self, number: int, flags: int, payload: bytes) -> None:
+        self._check_begun(number)
+        self._count_idle(1)
+        self._on_data(number, b"", 0, bool(flags & frames.END_STREAM))
+
+    def _on_padded_data(self, number: int, flags: int, size: int, padding: int) -> None:
+        """The begin of its frame, which has `size` bytes: one for the size of the padding, data, the padding."""
+        self._check_begun(number)
+        if padding >= size:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "padding beyond the frame")
+        self._data_left, self._data_number, self._data_flags = size - 1 - padding, number, flags
+        self._padding_left = padding
+        self._on_data(number, b"", padding + 1, False)
+        if not self._data_left:
+            self._on_empty_data(number, flags, b"")
+
+    def _on_headers(self, number: int, flags: int, payload: bytes) -> None:
+        if number == 0:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "HEADERS without a stream")
+        padding = 0
+        if flags & frames.PADDED:
+            if not payload:
+                raise ConnectionFault(Code.PROTOCOL_ERROR, "padding beyond the frame")
+            padding, payload = payload[0], payload[1:]
+        if flags & frames.HAS_PRIORITY:
+            self._check_priority(number, payload[:5])
+            payload = payload[5:]
+        if padding > len(payload):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "padding beyond the frame")
+        block = payload[: len(payload) - padding]
+        if flags & frames.END_HEADERS:
+            self._on_block(number, flags, block)
+        else:
+            self._block, self._block_number, self._block_flags = bytearray(block), number, flags
+
+    def _on_continuation(self, number: int, flags: int, payload: bytes) -> None:
+        if self._block is None:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        if not payload:
+            self._count_idle(1)
+        self._block += payload
+        if len(self._block) > HEADER_BLOCK_BYTES_MAX:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block is too large")
+        if flags & frames.END_HEADERS:
+            block, self._block = bytes(self._block), None
+            self._on_block(number, self._block_flags, block)
+
+    def _on_block(self, number: int, flags: int, block: bytes) -> None:
+        self.turn_left -= BLOCK_COST + len(block) // BLOCK_COST_BYTES
+        if _table_changes(block) > TABLE_CHANGES_MAX:
+            raise ConnectionFault(Code.COMPRESSION_ERROR, "a header block changes the table's size too often")
+        try:
+            fields = [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+        except OversizedHeaderListError as error:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"a header block is too large: {error}") from None
+        except HPACKError as error:
+            reason = str(error)[:100]  # it may have the whole block
+            raise ConnectionFault(Code.COMPRESSION_ERROR, f"a header block cannot be decoded: {reason}") from None
+        self.on_fields(number, fields, is_last=bool(flags & frames.END_STREAM))
+
+    def _on_priority(self, number: int, flags: int, payload: bytes) -> None:
+        if number == 0:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "PRIORITY without a stream")
+        self._check_priority(number, payload)
+        self._count_idle(1)
+
+    @staticmethod
+    def _check_priority(number: int, payload: bytes) -> None:
+        if len(payload) != 5:
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a priority has five bytes")
+        if int.from_bytes(payload[:4], "big") & frames.WINDOW_MAX == number:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
+
+    def _on_reset(self, number: int, flags: int, payload: bytes) -> None:
+        self._check_begun(number)
+        if len(payload) != 4:
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "RST_STREAM has four bytes")
+        self.count_reset()
+        call = self.calls.pop(number, None)
+        if call is not None:
+            self.on_peer_reset(call, int.from_bytes(payload, "big"))
+
+    def _on_settings(self, number: int, flags: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "SETTINGS of a stream")
+        if flags & frames.ACK:
+            if payload:
+                raise ConnectionFault(Code.FRAME_SIZE_ERROR, "an acknowledgement with settings")
+            self._count_idle(1)
+            self.is_ready = True
+            return
+        if len(payload) % frames.SETTING_BYTES:
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a setting has six bytes")
+        self._count_idle(1 + len(payload) // frames.SETTING_BYTES)
+        for key, value in frames.settings_of(payload):
+            self._on_setting(key, value)
+        self._has_settings = True
+        self.write(frames.SETTINGS_ACK)
+        self.on_settings()
+
+    def _on_setting(self, key: int, value: int) -> None:
+        if key == SettingKey.INITIAL_WINDOW_SIZE:
+            self._change_windows(value)
+        elif key == SettingKey.MAX_FRAME_SIZE:
+            if not frames.FRAME_SIZE_DEFAULT <= value <= frames.FRAME_SIZE_MAX:
+                raise ConnectionFault(Code.PROTOCOL_ERROR, f"MAX_FRAME_SIZE of {value}")
+            self.frame_bytes_max = min(value, FRAME_BYTES_MAX)
+        elif key == SettingKey.MAX_CONCURRENT_STREAMS:
+            self.calls_max = value
+        elif key == SettingKey.HEADER_TABLE_SIZE:
+            size = min(value, HEADER_TABLE_BYTES_MAX)
+            self._table_change = (size if self._table_change is None else min(size, self._table_change[0]), size)
+        elif key == SettingKey.ENABLE_PUSH and value > 1:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
+
+    def _change_windows(self, initial: int) -> None:
+        if initial > frames.WINDOW_MAX:
+            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE of {initial}")
+        change, self._initial_window = initial - self._initial_window, initial
+        if change == 0:
+            return
+        self._count_calls()
+        for call in self.calls.values():
+            was_open = call.send_window > 0
+            call.send_window += change
+            if call.send_window > frames.WINDOW_MAX:
+                raise ConnectionFault(Code.FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE of {initial}")
+            if call.send_window > 0 and not was_open:
+                call.wake_sender()
+
+    def _count_calls(self) -> None:
+        """All of them are looked at."""
+        count = len(self.calls) // CALLS_A_CHANGE
+        self._count_idle(count)
+        self.turn_left -= count
+
+    def _on_push(self, number: int, flags: int, payload: bytes) -> None:
+        raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE, which is not used here")
+
+    def _on_ping(self, number: int, flags: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "PING of a stream")
+        if len(payload) != 8:
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "PING has eight bytes")
+        self._count_idle(1)
+        if not flags & frames.ACK:
+            self.write(frames.frame(frames.PING, frames.ACK, 0, payload))
+
+    def _on_go_away(self, number: int, flags: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "GOAWAY of a stream")
+        if len(payload) < 8:
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "GOAWAY has eight bytes or more")
+        self._count_idle(1)
+        self._count_calls()
+        self.is_leaving = True
+        last = int.from_bytes(payload[:4], "big") & frames.WINDOW_MAX
+        self.on_leaving(last, payload[8:].decode("utf-8", "replace"))
+
+    def _on_window_update(self, number: int, flags: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE has four bytes")
+        credit = int.from_bytes(payload, "big") & frames.WINDOW_MAX
+        if number == 0:
+            self._on_credit(credit)
+            return
+        if self._is_idle(number):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a frame of a stream that was not opened")
+        call = self.calls.get(number)
+        if call is None:
+            self._count_idle(1)
+            return
+        was_open = call.send_window > 0
+        call.send_window += credit
+        if credit and call.send_window <= frames.WINDOW_MAX:
+            if credit < SMALL_CREDIT_BYTES:
+                self._count_idle(1)
+            if not was_open:
+                call.wake_sender()
+            return
+        self.count_reset()
+        code = Code.FLOW_CONTROL_ERROR if credit else Code.PROTOCOL_ERROR
+        self.give_up(call, code, RpcError(Status.INTERNAL, "the peer has sent an invalid WINDOW_UPDATE"))
+
+    def _on_credit(self, credit: int) -> None:
+        """For all calls together."""
+        self.send_window += credit
+        if not credit:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+        if self.send_window > frames.WINDOW_MAX:
+            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "WINDOW_UPDATE beyond the largest window")
+        if credit < SMALL_CREDIT_BYTES:
+            self._count_idle(1)
+        self.wake_a_sender()
+
+    # What the two ends do differently.
+
+    def _is_idle(self, number: int) -> bool:
+        """No call has had this number yet."""
+        raise NotImplementedError
+
+    def on_fields(self, number: int, fields: Fields, *, is_last: bool) -> None:
+        raise NotImplementedError
+
+    def on_peer_done(self, call: Http2Call) -> None:
+        """It has ended its side with a DATA frame."""
+        raise NotImplementedError
+
+    def on_peer_reset(self, call: Http2Call, code: int) -> None:
+        raise NotImplementedError
+
+    def refuse(self, call: Http2Call, error: RpcError) -> None:
+        """What the peer has sent is not accepted."""
+        raise NotImplementedError
+
+    def give_up(self, call: Http2Call, code: Code, error: RpcError) -> None:
+        """The call is reset for a fault of the peer."""
+        call.reset(code, error)
+
+    def on_lost(self, call: Http2Call, reason: str) -> None:
+        raise NotImplementedError
+
+    def on_settings(self) -> None:
+        """The peer's settings have come."""
+
+    def on_leaving(self, last: int, reason: str) -> None:
+        """The peer handles no calls above `last`."""
+
+    def on_closed(self, reason: str) -> None:
+        """The connection has ended."""
+
+
+def _table_changes(block: bytes) -> int:
+    """How many a header block begins with; no more than one above the limit."""
+    count = at = 0
+    while at < len(block) and block[at] & _TABLE_CHANGE_MASK == _TABLE_CHANGE and count <= TABLE_CHANGES_MAX:
+        is_long = block[at] & _LONG_NUMBER == _LONG_NUMBER
+        at += 1
+        while is_long and at < len(block):
+            is_long = block[at] >= 0x80
+            at += 1
+        count += 1
+    return count
+
+
+_HANDLERS: Final[dict[int, Callable[[Any, int, int, bytes], None]]] = {
+    frames.DATA: Http2Connection._on_empty_data,
+    frames.HEADERS: Http2Connection._on_headers,
+    frames.PRIORITY: Http2Connection._on_priority,
+    frames.RST_STREAM: Http2Connection._on_reset,
+    frames.SETTINGS: Http2Connection._on_settings,
+    frames.PUSH_PROMISE: Http2Connection._on_push,
+    frames.PING: Http2Connection._on_ping,
+    frames.GOAWAY: Http2Connection._on_go_away,
+    frames.WINDOW_UPDATE: Http2Connection._on_window_update,
+    frames.CONTINUATION: Http2Connection._on_continuation,
+}
