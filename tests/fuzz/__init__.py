@@ -8,6 +8,7 @@
     calls       one call in one of its ways: whole, half open, cancelled, never read; its status and reason
     cluster     three streamlogd processes in a scratch directory, and what is watched about them
     good        the well-behaved client beside it, a process of its own: its records, offsets, latencies
+    wire        connections that break HTTP/2, after the calls
     session     puts these together, for so long
     report      statuses by method, and what failed
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ from .cluster import FuzzedCluster
 from .known import Known
 from .messages import Case, make_case
 from .report import Report, save
+from .wire import RawPeers
 
 WATCH_S: Final = 2.0
 DISK_MB_MAX: Final = 1_500
@@ -37,6 +38,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     threads: int = 8
     rss_mb: int = 300  # how much larger a node may be at the end than before
     only: str = ""  # methods whose path holds this
+
+    @property
+    def raw_seconds(self) -> float:
+        """Of raw frames (`wire`), after the calls."""
+        return 0.0 if self.only else self.seconds / 5
+
+
+class Probed(Protocol):
+    """What the cluster is watched under."""
+
+    def save_recent(self) -> str:
+        """Where what was done last can be found."""
+        ...
 
 
 class Fuzzer:
@@ -146,18 +160,24 @@ def run(cluster: FuzzedCluster, seed: int, limits: Limits, folder: Path) -> Repo
         highest = _watch(cluster, fuzzer, report, before, began + limits.seconds)
         fuzzer.stop()
         ended = time.monotonic()
+        raw = RawPeers(seed, cluster.addresses)
+        raw.start()
+        highest = _watch(cluster, raw, report, highest, ended + limits.raw_seconds)
+        raw.stop()
+        raw_ended = time.monotonic()
+        report.facts += raw.facts()
         time.sleep(_QUIET_S)
         report.failures += cluster.troubles()
         _judge_nodes(cluster, report, before, highest, limits)
         seen = client.end()
     finally:
         client.kill()
-    _judge_client(seen, report, began, ended)
+    _judge_client(seen, report, began, ended, raw_ended)
     return report
 
 
 def _watch(
-    cluster: FuzzedCluster, fuzzer: Fuzzer, report: Report, before: dict[int, int], deadline: float
+    cluster: FuzzedCluster, probed: Probed, report: Report, before: dict[int, int], deadline: float
 ) -> dict[int, int]:
     """Until the end, or until enough has failed. The highest memory of each node."""
     highest = dict(before)
@@ -167,7 +187,7 @@ def _watch(
             highest[node] = max(highest.get(node, 0), size)
         troubles = list(dict.fromkeys(cluster.troubles()))
         if troubles and len(report.failures) < FAILURES_MAX:
-            suspects = fuzzer.save_recent()
+            suspects = probed.save_recent()
             report.failures += [f"{trouble} ({suspects})" for trouble in troubles]
         if (disk := cluster.disk_mb()) > DISK_MB_MAX:
             report.failures.append(f"{disk} MB on disk, more than {DISK_MB_MAX}")
@@ -196,13 +216,14 @@ def _judge_nodes(
     report.facts.append(f"{cluster.disk_mb()} MB on disk, {cluster.restarts} restarts of nodes that died")
 
 
-def _judge_client(seen: dict[str, Any], report: Report, began: float, ended: float) -> None:
+def _judge_client(seen: dict[str, Any], report: Report, began: float, ended: float, raw_ended: float) -> None:
     report.failures += [f"the well-behaved client: {one}" for one in seen["changed"][:10]]
     report.failures += [f"the well-behaved client was refused: {one}" for one in seen["errors"][:10]]
     quiet = sorted(took for at, took in seen["latencies"] if at < began)
     beside = sorted(took for at, took in seen["latencies"] if began <= at < ended)
+    raw = sorted(took for at, took in seen["latencies"] if ended <= at < raw_ended)
     report.facts.append(f"the well-behaved client: {seen['written']} records acknowledged, {seen['read']} read back")
-    for name, some in (("before", quiet), ("during", beside)):
+    for name, some in (("before", quiet), ("during", beside), ("during raw frames", raw)):
         if some:
             p50, p99 = some[len(some) // 2] * 1_000, some[int(len(some) * 0.99)] * 1_000
             report.facts.append(f"its latency {name}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, {len(some)} records")

@@ -4,6 +4,7 @@ is planted; and a short run of it.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from .messages import MESSAGE_BYTES_MAX, Case, make_case
 from .report import Report, load, save
 from .session import Fuzzer, Limits, run
 from .templates import templates
+from .wire import ATTACKS
 
 METHODS = methods()
 KNOWN = Known(
@@ -148,6 +150,13 @@ def _list_topics(report: Report, directory: Path) -> None:
         fuzzer.join()
 
 
+def test_a_seed_makes_the_same_raw_frames() -> None:
+    for name, attack in ATTACKS.items():
+        made = [b"".join(attack(random.Random(f"{seed} {name}"))) for seed in (1, 1, 2)]
+        assert made[0] == made[1]
+        assert len(made[0]) > 1_000
+
+
 @pytest.mark.process
 def test_a_short_run(tmp_path: Path) -> None:
     """Some seconds of `make fuzz`, the same calls each time."""
@@ -156,3 +165,5 @@ def test_a_short_run(tmp_path: Path) -> None:
     shown = "\n".join(report.lines())
     assert report.ok, shown
     assert report.calls > 100, shown
+    assert "raw connections" in shown
+    assert "its latency during raw frames" in shown
