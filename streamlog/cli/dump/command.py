@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Final, Protocol
 
 import click
@@ -108,13 +109,14 @@ def dump(
         raise click.UsageError("--verify-index-only and --index-sanity-check are mutually exclusive: give one of them.")
     mode = IndexMode.VERIFY if verify_only else IndexMode.SANITY if sanity_only else IndexMode.ENTRIES
     shown = _shown(output, raw=raw)
-    printer = _Printer(
-        shown=shown, output=_FORMATS[output], with_data=with_data, offsets=offsets, verify_only=verify_only
-    )
-    for path in _chosen(files, indexes_only=verify_only or sanity_only):
-        if output == "classic":
-            sys.stdout.write(shown(classic.heading(path)) + "\n")
-        printer.print_file(path, deep=deep, mode=mode)
+    with closing(PosixFileSystem()) as fs:
+        printer = _Printer(
+            fs, shown=shown, output=_FORMATS[output], with_data=with_data, offsets=offsets, verify_only=verify_only
+        )
+        for path in _chosen(files, indexes_only=verify_only or sanity_only):
+            if output == "classic":
+                sys.stdout.write(shown(classic.heading(path)) + "\n")
+            printer.print_file(path, deep=deep, mode=mode)
     sys.stdout.flush()
     if printer.damaged:
         sys.exit(_DAMAGED)
@@ -156,7 +158,14 @@ class _Printer:
     """Prints items to standard output and damage to standard error; `damaged`: there was any."""
 
     def __init__(
-        self, *, shown: Callable[[str], str], output: _Format, with_data: bool, offsets: bool, verify_only: bool
+        self,
+        fs: PosixFileSystem,
+        *,
+        shown: Callable[[str], str],
+        output: _Format,
+        with_data: bool,
+        offsets: bool,
+        verify_only: bool,
     ) -> None:
         self.damaged = False
         self._shown = shown
@@ -164,7 +173,7 @@ class _Printer:
         self._with_data = with_data
         self._offsets = offsets
         self._verify_only = verify_only
-        self._fs = PosixFileSystem()
+        self._fs = fs
 
     def print_file(self, path: str, *, deep: bool, mode: IndexMode) -> None:
         with progress(os.path.basename(path), os.path.getsize(path)) as advance:
