@@ -17,6 +17,7 @@ import pytest
 
 from streamlog.ports import CallInfo, RpcError, Stream
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.tls import credentials
 from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 
@@ -253,6 +254,21 @@ def test_a_channel_that_is_closed_while_it_connects_ends_the_wait(calls: str) ->
                     return await outcome(using)
 
     assert asyncio.run(main()) == ("CANCELLED", "the channel was closed")
+
+
+def test_a_call_without_time_for_another_attempt_says_why_there_is_no_connection() -> None:
+    """Not that its time is over: a client tries until its timeout, and the error of its last call is the user's."""
+
+    async def main() -> list[tuple[str, str]]:
+        network = GrpcNetwork(on_crash=crash, settings=GrpcSettings(backoff_s=(0.0, 0.0)))
+        channel = network.connect("127.0.0.1:1")
+        try:
+            return [await outcome(channel.unary(ECHO, b"", timeout_s=timeout_s)) for timeout_s in (60, 0)]
+        finally:
+            await network.close()
+
+    refused = ("UNAVAILABLE", "no connection to 127.0.0.1:1: connection refused")
+    assert asyncio.run(main()) == [refused, refused]
 
 
 def test_a_handler_that_takes_a_while_to_end_leaves_no_traceback() -> None:

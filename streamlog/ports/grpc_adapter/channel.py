@@ -90,6 +90,8 @@ class GrpcChannel:
                 call = await connection.open(fields, request)
                 message = await _only_message(call)
         except TimeoutError:
+            if call is None and self._failure is not None:  # no time for another attempt to connect: the reason stands
+                raise _again(self._failure) from None
             raise RpcError(Status.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
         finally:
             if call is not None:
