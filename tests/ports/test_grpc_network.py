@@ -257,7 +257,7 @@ def test_a_channel_that_is_closed_while_it_connects_ends_the_wait(calls: str) ->
 
 
 def test_a_call_without_time_for_another_attempt_says_why_there_is_no_connection() -> None:
-    """Not that its time is over: a client tries until its timeout, and the error of its last call is the user's."""
+    """A client repeats a call until its timeout, and the user sees the error of the last one."""
 
     async def main() -> list[tuple[str, str]]:
         network = GrpcNetwork(on_crash=crash, settings=GrpcSettings(backoff_s=(0.0, 0.0)))
