@@ -61,7 +61,7 @@ class Handshakes:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`context`: the one of the moment. `report`: gets lines for the log, one in REPORT_S. `per_address`:
-        max.connections.per.ip; as by gRPC, half of all where it is not set.
+        max.connections.per.ip; as for gRPC, half of all where it is not set.
         """
         self.context = context
         self.per_address = min(per_address or HANDSHAKES_MAX // 2, HANDSHAKES_MAX)

@@ -45,7 +45,7 @@ class ClientConnection(Http2Connection):
     first_window_bytes = STREAM_WINDOW_BYTES
 
     def __init__(self, *, message_bytes_max: int, tls_version: int = 0) -> None:
-        # What answers are held is the affair of who calls: each call has its window.
+        # Responses are bounded by the window of each call, and calls by their caller.
         super().__init__(message_bytes_max=message_bytes_max, inflow=Inflow(frames.WINDOW_MAX, frames.WINDOW_MAX))
         self.tls_version = tls_version  # of the certificates that it was made with
         self.begun: asyncio.Future[None] = self.loop.create_future()  # the peer's settings have come

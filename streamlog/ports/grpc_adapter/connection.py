@@ -47,6 +47,7 @@ HIGH_WATER_BYTES: Final = 64 << 10
 UNSENT_BYTES_MAX: Final = 512 << 10
 IDLE_FRAMES_MAX: Final = 10_000
 """A second. Clients of gRPC measure the way with a ping for each answer that they read."""
+HELD_MOST: Final = "of all connections it held most of the bytes of requests that wait (queued.max.request.bytes)"
 RESETS_MAX: Final = 2_000
 RESETS_S: Final = 10.0
 LEFT_MAX: Final = 1_000
@@ -96,7 +97,7 @@ class Http2Connection(asyncio.Protocol):
         self.waiting_senders: dict[Http2Call, None] = {}
         self.last_number = 0  # the highest of the calls of the peer
         self._inflow = inflow
-        self._held = 0  # bytes of its calls that are not read
+        self.held = 0  # bytes of its calls that are not read
         self._initial_window = frames.WINDOW_DEFAULT
         self._uncredited = 0
         self._rest = b""
@@ -126,7 +127,7 @@ class Http2Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.is_open = True
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        self._inflow.connections += 1
+        self._inflow.open[self] = None
         values = {
             SettingKey.INITIAL_WINDOW_SIZE: self.first_window_bytes,
             SettingKey.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
@@ -185,7 +186,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self.is_closed = self.is_leaving = True
         self._rest, self._block, self._is_resting = b"", None, False
-        self._inflow.connections -= 1
+        del self._inflow.open[self]
         self.transport.close()
         self._aborting = self.loop.call_later(CLOSE_S, self.transport.abort)
         calls, self.calls = list(self.calls.values()), {}
@@ -202,18 +203,26 @@ class Http2Connection(asyncio.Protocol):
 
     def hold(self, size: int) -> bool:
         """Count bytes that have arrived; False: there is no room for them."""
-        if not self._inflow.has_room(size, self._held):
+        if not self._inflow.has_room(size, self.held) and not self._take_room(size):
             return False
-        self._held += size
+        self.held += size
         self._inflow.bytes_held += size
         return True
+
+    def _take_room(self, size: int) -> bool:
+        """From the connection that holds most, which ends, if it holds more than this one would."""
+        largest = self._inflow.largest()
+        if largest.held <= self.held + size:
+            return False
+        cast(Http2Connection, largest).end(Code.ENHANCE_YOUR_CALM, HELD_MOST)
+        return self._inflow.has_room(size, self.held)
 
     def stream_window_bytes(self) -> int:
         """What the peer may send of a call that is not read, now."""
         return STREAM_WINDOW_BYTES if self._inflow.has_plenty else frames.WINDOW_DEFAULT
 
     def let_go(self, size: int) -> None:
-        self._held -= size
+        self.held -= size
         self._inflow.bytes_held -= size
 
     def forget(self, call: Http2Call) -> None:

@@ -2,32 +2,44 @@
 
     less than half of bytes_max is held    each call may send STREAM_WINDOW_BYTES ahead of its handler
     more                                   64 KiB, so that callers wait
-    all of it                              a connection keeps an equal share; a call beyond it ends with UNAVAILABLE
+    all of it                              a connection keeps an equal share. One that needs more ends the connection
+                                           that holds most, if that is more than it would hold itself; else its call
+                                           ends with UNAVAILABLE
 
-So a connection that takes more than its share does not take it from the others, and no more is held than twice the
-bounds.
+So messages that never become complete do not keep out those of others, however large these are, and no more is held
+than twice the bounds.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 SHARE_BYTES_MIN: Final = 16 << 10
 """Of a connection, however many there are: a request of the usual size gets through."""
 SHARE_CALLS_MIN: Final = 4
 
 
+class Holder(Protocol):
+    """A connection."""
+
+    held: int  # bytes that it has sent and that are not read
+
+
 class Inflow:
     """One for all connections of a server, or of a channel. On one event loop."""
 
-    __slots__ = ("bytes_held", "bytes_max", "calls", "calls_max", "connections")
+    __slots__ = ("bytes_held", "bytes_max", "calls", "calls_max", "open")
 
     def __init__(self, bytes_max: int, calls_max: int) -> None:
         self.bytes_max = bytes_max
         self.calls_max = calls_max
         self.bytes_held = 0
         self.calls = 0
-        self.connections = 0  # that are open
+        self.open: dict[Holder, None] = {}  # connections
+
+    @property
+    def connections(self) -> int:
+        return len(self.open)
 
     @property
     def has_plenty(self) -> bool:
@@ -38,6 +50,10 @@ class Inflow:
         if self.bytes_held + size <= self.bytes_max:
             return True
         return held + size <= max(SHARE_BYTES_MIN, self.bytes_max // max(1, self.connections))
+
+    def largest(self) -> Holder:
+        """The connection that holds most. There is one that is open."""
+        return max(self.open, key=lambda one: one.held)
 
     def has_room_for_call(self, calls: int) -> bool:
         """Whether a connection with so many may begin another one."""

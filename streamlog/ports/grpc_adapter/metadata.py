@@ -150,7 +150,8 @@ def status_of(fields: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
 def _without_status(http: bytes) -> RpcError:
     number = int(http) if http.isdigit() and len(http) <= _STATUS_DIGITS_MAX else 0
     status = _OF_HTTP.get(number, Status.UNKNOWN)
-    return RpcError(status, f"the answer has no status of gRPC, and the status {number} of HTTP: a proxy's, perhaps")
+    text = f"the response has no gRPC status (HTTP status {number}): a proxy may have answered, not the node"
+    return RpcError(status, text)
 
 
 def request_fields(

@@ -279,4 +279,4 @@ class ServerConnection(Http2Connection):
 
     def _end_if_unused(self) -> None:
         if not self.calls and not self.is_closed:
-            self.lose("")
+            self.lose("it was not used")

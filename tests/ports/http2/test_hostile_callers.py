@@ -425,6 +425,25 @@ async def test_bytes_of_all_callers_are_bounded() -> None:
     await served.check_nothing_held()
 
 
+async def test_messages_that_never_become_complete_do_not_keep_out_those_of_others() -> None:
+    served = Served(unread_bytes_max=200_000)
+    hostile, other, *idle = (served.peer() for _ in range(5))
+    begin = message(bytes(1 << 20))[:30_000]
+    hostile.feed(*(hostile.call(2 * at + 1, PENDING) + data(2 * at + 1, begin) for at in range(6)))
+    await settled()
+    assert served.inflow.bytes_held == 180_000
+    other.feed(other.call(1, ECHO) + data(1, message(bytes(60_000)), last=True))  # a fifth of all is less
+    await settled()
+    assert other.fields(1)["grpc-status"] == "0"
+    assert (hostile.end() or ("",))[0] is Code.ENHANCE_YOUR_CALM
+    other.feed(*(other.call(2 * at + 3, PENDING) + data(2 * at + 3, begin) for at in range(7)))
+    await settled()
+    assert other.fields(15)["grpc-status"] == UNAVAILABLE, "it holds most itself"
+    for peer in (other, *idle):
+        peer.connection.connection_lost(None)
+    await served.check_nothing_held()
+
+
 async def test_metadata_of_many_calls_counts() -> None:
     served = Served(unread_bytes_max=100_000)
     peer = served.peer()

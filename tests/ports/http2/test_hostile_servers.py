@@ -68,8 +68,8 @@ ENDS: dict[str, tuple[object, str, str]] = {
     ),
     "an unknown status": (lambda peer: peer.headers(1, [*RESPONSE, ("grpc-status", "99")], last=True), "UNKNOWN", ""),
     "no number": (lambda peer: peer.headers(1, [*RESPONSE, ("grpc-status", "x" * 99)], last=True), "UNKNOWN", ""),
-    "a proxy": (lambda peer: peer.headers(1, [(":status", "503")], last=True), "UNAVAILABLE", "the status 503 of HTTP"),
-    "a page": (lambda peer: peer.headers(1, [(":status", "404")]), "UNIMPLEMENTED", "the status 404 of HTTP"),
+    "a proxy": (lambda peer: peer.headers(1, [(":status", "503")], last=True), "UNAVAILABLE", "HTTP status 503"),
+    "a page": (lambda peer: peer.headers(1, [(":status", "404")]), "UNIMPLEMENTED", "HTTP status 404"),
     "no status": (lambda peer: peer.headers(1, RESPONSE) + data(1, b"", last=True), "INTERNAL", "without a status"),
     "two responses": (lambda peer: peer.headers(1, RESPONSE) + peer.headers(1, RESPONSE), "INTERNAL", "headers within"),
     "the end in a message": (

@@ -143,7 +143,7 @@ async def called(given: list[bytes], *, ends: bool) -> tuple[list[Frame], list[A
         outcomes.append(None if failure is None else (type(failure), failure.status, failure.message))
         call.drop()
     await settled()
-    assert connection._inflow.bytes_held == connection._held == 0
+    assert connection._inflow.bytes_held == connection.held == 0
     assert not connection.calls
     return found, outcomes
 

@@ -143,6 +143,8 @@ class Acceptor:
             self._on_accept(made, plain_address(peer[0]), peer[1])
 
     def _wait(self, error: OSError) -> None:
+        if self._waiting is not None:  # another socket has found it in this turn
+            return
         self._stop()
         self._waiting = self._loop.call_later(RETRY_S, self._listen)
         now = self._loop.time()
