@@ -13,6 +13,7 @@ connection          HTTP/2, on either side
 inflow              what has arrived and is not read, bounded for a whole server
 frames              HTTP/2's frames
 metadata            gRPC's header fields
+header_coding       their bytes, with a memory for those that repeat
 accepting           connections on their way in, and their limits
 tls                 certificates, and what they say
 

@@ -29,7 +29,7 @@ from streamlog.ports.grpc_adapter.client_connection import (
 )
 from streamlog.ports.grpc_adapter.connecting import connected_socket
 from streamlog.ports.grpc_adapter.frames import Code
-from streamlog.ports.grpc_adapter.metadata import Pairs, request_fields, timeout_text
+from streamlog.ports.grpc_adapter.metadata import TIMEOUT, Pairs, request_fields, timeout_text
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.tls.handshakes import closed_at_once, failed_handshake
@@ -113,16 +113,14 @@ class GrpcChannel:
             call.reset(Code.CANCEL, RpcError(Status.CANCELLED, "the call was left"))
             call.drop()
 
-    async def _fields(
-        self, method: str, metadata: Mapping[str, str] | None, timeout_s: float | None
-    ) -> list[tuple[str, str]]:
-        more = list(self._metadata)
+    async def _fields(self, method: str, metadata: Mapping[str, str] | None, timeout_s: float | None) -> Pairs:
+        more = self._metadata
         if timeout_s is not None:
-            more.append(("grpc-timeout", timeout_text(timeout_s)))
+            more = (*more, (TIMEOUT, timeout_text(timeout_s)))
         if self._login is not None:
-            more += await self._login.metadata()
+            more = (*more, *await self._login.metadata())
         if metadata:
-            more += [(name.lower(), value) for name, value in metadata.items()]
+            more = (*more, *((name.lower(), value) for name, value in metadata.items()))
         return request_fields(method, "http" if self._tls is None else "https", self._address, more)
 
     async def _connection(self) -> ClientConnection:

@@ -12,7 +12,7 @@ from streamlog.ports.grpc_adapter.call import Http2Call
 from streamlog.ports.grpc_adapter.connection import STREAM_WINDOW_BYTES, Http2Connection
 from streamlog.ports.grpc_adapter.frames import Code
 from streamlog.ports.grpc_adapter.inflow import Inflow
-from streamlog.ports.grpc_adapter.metadata import Fields, status_of
+from streamlog.ports.grpc_adapter.metadata import HeaderFields, Pairs, status_of
 from streamlog.ports.network import NotSentError, RpcError
 
 CHANNEL_CLOSED: Final = "the channel was closed"
@@ -53,7 +53,7 @@ class ClientConnection(Http2Connection):
         self._next = 1
         self._waiting: deque[asyncio.Future[None]] = deque()  # for the end of another call, beyond the peer's limit
 
-    async def open(self, fields: list[tuple[str, str]], message: bytes | None = None) -> Http2Call:
+    async def open(self, fields: Pairs, message: bytes | None = None) -> Http2Call:
         """Begin a call; with `message`, that is all it sends. NotSentError where the connection takes no calls."""
         while len(self.calls) >= self.calls_max and not self.is_leaving:
             await self._wait_for_turn()
@@ -135,7 +135,7 @@ class ClientConnection(Http2Connection):
     def _is_idle(self, number: int) -> bool:
         return number >= self._next or not number % 2
 
-    def on_fields(self, number: int, fields: Fields, *, is_last: bool) -> None:
+    def on_fields(self, number: int, fields: HeaderFields, *, is_last: bool) -> None:
         self._check_begun(number)
         call = self.calls.get(number)
         if call is None:
@@ -153,7 +153,7 @@ class ClientConnection(Http2Connection):
         else:
             call.has_response = True
 
-    def _on_trailers(self, call: Http2Call, fields: Fields) -> None:
+    def _on_trailers(self, call: Http2Call, fields: HeaderFields) -> None:
         error = status_of(fields)
         if error is None and call.is_incomplete:
             error = RpcError(Status.INTERNAL, "the response ends within a message")
@@ -210,7 +210,7 @@ class ClientConnection(Http2Connection):
                 turn.set_result(None)
 
 
-def _is_interim(fields: Fields) -> bool:
+def _is_interim(fields: HeaderFields) -> bool:
     """A status of 1xx, before the response's own."""
     return any(name == b":status" and value.startswith(b"1") for name, value in fields[:1])
 

@@ -24,15 +24,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final, cast
 
-from hpack import Decoder, Encoder
-from hpack.exceptions import HPACKError, OversizedHeaderListError
-
 from streamlog.errors import Status
 from streamlog.ports.grpc_adapter import frames
 from streamlog.ports.grpc_adapter.call import Http2Call
 from streamlog.ports.grpc_adapter.frames import Code, ConnectionFault, SettingKey
+from streamlog.ports.grpc_adapter.header_coding import HeaderDecoder, HeaderEncoder
 from streamlog.ports.grpc_adapter.inflow import Inflow
-from streamlog.ports.grpc_adapter.metadata import METADATA_BYTES_MAX, Fields
+from streamlog.ports.grpc_adapter.metadata import METADATA_BYTES_MAX, HeaderFields, Pairs
 from streamlog.ports.network import RpcError
 
 FRAME_BYTES_MAX: Final = 256 << 10
@@ -48,15 +46,14 @@ UNSENT_BYTES_MAX: Final = 512 << 10
 IDLE_FRAMES_MAX: Final = 10_000
 """A second. Clients of gRPC measure the way with a ping for each answer that they read."""
 HELD_MOST: Final = "of all connections it held most of the bytes of requests that wait (queued.max.request.bytes)"
+UNWRITTEN_MAX: Final = 32
+"""What is written together at the end of a turn: of COPIED_BYTES_MAX at most each."""
 RESETS_MAX: Final = 2_000
 RESETS_S: Final = 10.0
 LEFT_MAX: Final = 1_000
 """Calls that this end has left and the peer may not know it yet: what still comes for them is dropped."""
 CLOSE_S: Final = 1.0
 """How long a connection that ends may take to send what is left."""
-HEADER_TABLE_BYTES_MAX: Final = 4096
-TABLE_CHANGES_MAX: Final = 2
-"""Of the size of the header table, at the begin of a header block (RFC 7541, 4.2)."""
 SMALL_CREDIT_BYTES: Final = 64
 """A WINDOW_UPDATE of less counts as a frame that carries nothing: it costs more than it allows to send."""
 TURN_COST_MAX: Final = 1_000
@@ -68,9 +65,6 @@ BLOCK_COST: Final = 20
 BLOCK_COST_BYTES: Final = 64
 CALLS_A_CHANGE: Final = 8
 """Calls whose window changes, or which are looked at for another reason, count as one frame that carries nothing."""
-_TABLE_CHANGE: Final = 0x20
-_TABLE_CHANGE_MASK: Final = 0xE0
-_LONG_NUMBER: Final = 0x1F
 logging.getLogger("hpack").setLevel(logging.WARNING)  # below that it logs each field, passwords and tokens too
 
 
@@ -113,11 +107,10 @@ class Http2Connection(asyncio.Protocol):
         self._idle_frames, self._idle_since = 0, self.loop.time()
         self._resets, self._resets_since = 0, self._idle_since
         self._left: dict[int, None] = {}
-        self._encoder = Encoder()
-        self._table_change: tuple[int, int] | None = None  # of the encoder's table: smallest and last size asked for
-        self._decoder = Decoder(max_header_list_size=HEADER_BLOCK_BYTES_MAX)
+        self._encoder = HeaderEncoder()
+        self._decoder = HeaderDecoder(HEADER_BLOCK_BYTES_MAX)
         self._is_parsing = False
-        self._unwritten: list[bytes] = []  # while it parses
+        self._unwritten: list[bytes] = []  # while it parses, or until the end of the turn
         self.turn_left = 0  # of TURN_COST_MAX
         self._aborting: asyncio.TimerHandle | None = None  # once it is being closed
 
@@ -170,20 +163,36 @@ class Http2Connection(asyncio.Protocol):
             call.wake_sender()
 
     def write(self, data: bytes) -> None:
-        if self._is_parsing:
+        if self._is_parsing or self._unwritten:
             self._unwritten.append(data)
         elif not self.is_closed:
             self.transport.write(data)
 
+    def write_soon(self, data: bytes) -> None:
+        """Together with what else is written in this turn of the event loop: one write instead of one for each."""
+        self._unwritten.append(data)
+        if len(self._unwritten) == 1:
+            self.loop.call_soon(self._write_out)
+        elif len(self._unwritten) >= UNWRITTEN_MAX:
+            self._write_out()
+
     def write_lines(self, data: Iterable[bytes | memoryview]) -> None:
         """Never while it parses."""
+        self._write_out()
         if not self.is_closed:
             self.transport.writelines(data)
+
+    def _write_out(self) -> None:
+        if self._unwritten and not self._is_parsing:
+            data = b"".join(self._unwritten)
+            self._unwritten.clear()
+            self.write(data)
 
     def lose(self, reason: str) -> None:
         """The connection ends, and all its calls."""
         if self.is_closed:
             return
+        self._write_out()
         self.is_closed = self.is_leaving = True
         self._rest, self._block, self._is_resting = b"", None, False
         del self._inflow.open[self]
@@ -235,10 +244,8 @@ class Http2Connection(asyncio.Protocol):
         if len(self._left) > LEFT_MAX:
             del self._left[next(iter(self._left))]
 
-    def headers_frame(self, number: int, fields: list[tuple[str, str]], *, last: bool) -> bytes:
+    def headers_frame(self, number: int, fields: Pairs, *, last: bool) -> bytes:
         """To be written before the next one is made: the peer decodes them in this order."""
-        if self._table_change is not None:
-            self._change_table(*self._table_change)
         block = self._encoder.encode(fields)
         flags, size = frames.END_STREAM if last else 0, self.frame_bytes_max
         if len(block) <= size:
@@ -248,13 +255,6 @@ class Http2Connection(asyncio.Protocol):
             end = frames.END_HEADERS if at + size >= len(block) else 0
             parts.append(frames.frame(frames.CONTINUATION, end, number, block[at : at + size]))
         return b"".join(parts)
-
-    def _change_table(self, smallest: int, last: int) -> None:
-        """The encoder says both in the next block."""
-        self._table_change = None
-        for size in (smallest, last):
-            if size != self._encoder.header_table_size:
-                self._encoder.header_table_size = size
 
     # Frames.
 
@@ -277,9 +277,7 @@ class Http2Connection(asyncio.Protocol):
             fault = (found.code, found.reason)  # not itself: it would hold this frame
         finally:
             self._is_parsing = False
-        if self._unwritten:
-            unwritten, self._unwritten = self._unwritten, []
-            self.write(b"".join(unwritten))
+        self._write_out()
         if fault is not None:
             self.end(*fault)
         elif self.turn_left <= 0 and self._rest and not self.is_closed:
@@ -449,16 +447,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_block(self, number: int, flags: int, block: bytes) -> None:
         self.turn_left -= BLOCK_COST + len(block) // BLOCK_COST_BYTES
-        if _table_changes(block) > TABLE_CHANGES_MAX:
-            raise ConnectionFault(Code.COMPRESSION_ERROR, "a header block changes the table's size too often")
-        try:
-            fields = [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
-        except OversizedHeaderListError as error:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"a header block is too large: {error}") from None
-        except HPACKError as error:
-            reason = str(error)[:100]  # it may have the whole block
-            raise ConnectionFault(Code.COMPRESSION_ERROR, f"a header block cannot be decoded: {reason}") from None
-        self.on_fields(number, fields, is_last=bool(flags & frames.END_STREAM))
+        self.on_fields(number, self._decoder.decode(block), is_last=bool(flags & frames.END_STREAM))
 
     def _on_priority(self, number: int, flags: int, payload: bytes) -> None:
         if number == 0:
@@ -510,8 +499,7 @@ class Http2Connection(asyncio.Protocol):
         elif key == SettingKey.MAX_CONCURRENT_STREAMS:
             self.calls_max = value
         elif key == SettingKey.HEADER_TABLE_SIZE:
-            size = min(value, HEADER_TABLE_BYTES_MAX)
-            self._table_change = (size if self._table_change is None else min(size, self._table_change[0]), size)
+            self._encoder.limit_table(value)
         elif key == SettingKey.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
 
@@ -601,7 +589,7 @@ class Http2Connection(asyncio.Protocol):
         """No call has had this number yet."""
         raise NotImplementedError
 
-    def on_fields(self, number: int, fields: Fields, *, is_last: bool) -> None:
+    def on_fields(self, number: int, fields: HeaderFields, *, is_last: bool) -> None:
         raise NotImplementedError
 
     def on_peer_done(self, call: Http2Call) -> None:
@@ -630,19 +618,6 @@ class Http2Connection(asyncio.Protocol):
 
     def on_closed(self, reason: str) -> None:
         """The connection has ended."""
-
-
-def _table_changes(block: bytes) -> int:
-    """How many a header block begins with; no more than one above the limit."""
-    count = at = 0
-    while at < len(block) and block[at] & _TABLE_CHANGE_MASK == _TABLE_CHANGE and count <= TABLE_CHANGES_MAX:
-        is_long = block[at] & _LONG_NUMBER == _LONG_NUMBER
-        at += 1
-        while is_long and at < len(block):
-            is_long = block[at] >= 0x80
-            at += 1
-        count += 1
-    return count
 
 
 _HANDLERS: Final[dict[int, Callable[[Any, int, int, bytes], None]]] = {

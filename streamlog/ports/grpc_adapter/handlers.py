@@ -19,12 +19,9 @@ from typing import Any, Final
 from streamlog.errors import Status, StreamlogError, clear_tracebacks
 from streamlog.ports.grpc_adapter.frames import Code
 from streamlog.ports.grpc_adapter.metadata import (
-    CONTENT_TYPE,
     METADATA_BYTES_MAX,
-    fields_size,
+    RequestHeaders,
     has_length,
-    is_request,
-    texts,
     timeout_of,
 )
 from streamlog.ports.grpc_adapter.server_connection import CALLER_GONE, ServerCall, ServerConnection
@@ -62,22 +59,21 @@ class Handlers:
 
     def begin(self, connection: ServerConnection, call: ServerCall) -> None:
         """The headers of a call have come."""
-        if not is_request(call.fields):
+        headers = call.headers
+        if headers is None:
             connection.count_reset()
             call.reset(Code.PROTOCOL_ERROR, RpcError(Status.INTERNAL, "the headers are not those of a request"))
-            return
-        fields = dict(call.fields)
-        if fields[b":method"] != b"POST":
+        elif headers.http_method != b"POST":
             self._refuse_http(connection, call, HTTP_METHOD_NOT_ALLOWED)
-        elif not fields.get(b"content-type", b"").startswith(CONTENT_TYPE.encode()):
+        elif not headers.is_grpc:
             self._refuse_http(connection, call, HTTP_UNSUPPORTED_MEDIA_TYPE)
         else:
             try:
-                self._admit(call, fields)
+                self._admit(call, headers)
             except RpcError as error:
                 call.finish(error)
                 return
-            self._route(connection, call, fields[b":path"])
+            self._route(connection, call, headers)
 
     def _refuse_http(self, connection: ServerConnection, call: ServerCall, status: int) -> None:
         call.http_status, call.discards = status, True
@@ -85,23 +81,22 @@ class Handlers:
             self.request_has_ended(connection, call)
 
     @staticmethod
-    def _admit(call: ServerCall, fields: Mapping[bytes, bytes]) -> None:
+    def _admit(call: ServerCall, headers: RequestHeaders) -> None:
         """RpcError."""
-        size = fields_size(call.fields)
-        if size > METADATA_BYTES_MAX:
+        if headers.size > METADATA_BYTES_MAX:
             raise RpcError(Status.RESOURCE_EXHAUSTED, METADATA_TOO_LARGE)
-        if size > METADATA_BYTES_FREE:
-            call.keep(size - METADATA_BYTES_FREE)
-        given = fields.get(b"grpc-timeout")
-        if given is not None:
-            timeout_s = timeout_of(given)
+        if headers.size > METADATA_BYTES_FREE:
+            call.keep(headers.size - METADATA_BYTES_FREE)
+        if headers.timeout is not None:
+            timeout_s = timeout_of(headers.timeout)
             if timeout_s is None:
                 raise RpcError(Status.INTERNAL, "the header grpc-timeout is not a timeout, such as 500m or 10S")
             call.deadline = time.monotonic() + timeout_s
             call.timer = call.connection.loop.call_later(timeout_s, _end_at_deadline, call)
-        call.encoding = fields.get(b"grpc-encoding", b"")
+        call.encoding = headers.encoding
 
-    def _route(self, connection: ServerConnection, call: ServerCall, path: bytes) -> None:
+    def _route(self, connection: ServerConnection, call: ServerCall, headers: RequestHeaders) -> None:
+        path = headers.path
         if path in self._unary:
             if call.peer_is_done:
                 self.request_has_ended(connection, call)
@@ -110,30 +105,30 @@ class Handlers:
         if handler is None:
             call.finish(RpcError(Status.UNIMPLEMENTED, "Method not found!"))
             return
-        info = self._info(connection, call, path)
+        info = self._info(connection, call, headers)
         self._start(call, self._serve_stream(call, handler, info))
 
     def request_has_ended(self, connection: ServerConnection, call: ServerCall) -> None:
         """The caller has sent all of it."""
-        if call.task is not None or call.ended:
+        headers = call.headers
+        if headers is None or call.ended:
             return
-        if not has_length(call.fields, call.received):
+        if not has_length(headers.lengths, call.received):
             connection.count_reset()
             call.reset(Code.PROTOCOL_ERROR, RpcError(Status.INTERNAL, "the request has another content-length"))
         elif call.http_status:
             self._start(call, call.respond_http())
         else:
-            path = next(value for name, value in call.fields if name == b":path")
-            info = self._info(connection, call, path)
-            self._start(call, self._serve_unary(call, self._unary[path], info))
+            info = self._info(connection, call, headers)
+            self._start(call, self._serve_unary(call, self._unary[headers.path], info))
 
-    def _info(self, connection: ServerConnection, call: ServerCall, path: bytes) -> CallInfo:
+    def _info(self, connection: ServerConnection, call: ServerCall, headers: RequestHeaders) -> CallInfo:
         certificate = connection.certificate
         return CallInfo(
-            method=path.decode("ascii", "replace"),
+            method=headers.path.decode("ascii", "replace"),
             listener=self._listener,
             peer=connection.peer,
-            metadata=texts(call.fields),
+            metadata=headers.metadata,
             identity=None if certificate is None else certificate.subject,
             names=() if certificate is None else certificate.names,
             certificate=None if certificate is None else certificate.pem,
@@ -154,7 +149,7 @@ class Handlers:
 
     def _start(self, call: ServerCall, work: Coroutine[Any, Any, None]) -> None:
         loop = call.connection.loop
-        call.fields = []
+        call.headers = None  # it is not needed any more
         call.task = task = loop.create_task(self._serve_call(work, call))
         self._running.add(task)
         task.add_done_callback(partial(self._has_ended, call, work))

@@ -8,18 +8,23 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
+
+from msgspec import Struct
 
 from streamlog.errors import Status
 from streamlog.ports.network import RpcError
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Metadata of calls."""
-Fields: TypeAlias = list[tuple[bytes, bytes]]
-"""As they have arrived."""
+FieldPairs: TypeAlias = Sequence[tuple[bytes, bytes]]
 
+TIMEOUT: Final = "grpc-timeout"
+MESSAGE: Final = "grpc-message"
 DETAILS: Final = "grpc-status-details-bin"
 """Trailer that carries a serialized google.rpc.Status."""
 CONTENT_TYPE: Final = "application/grpc"
@@ -27,6 +32,7 @@ METADATA_BYTES_MAX: Final = 16 << 10
 """Of a call's fields, as HTTP/2 counts them; a larger one is refused by its status."""
 FIELD_BYTES: Final = 32
 """Counted for each field besides its name and value (RFC 9113, 6.5.2)."""
+_OK: Final = (("grpc-status", "0"),)
 _UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT_DIGITS_MAX: Final = 8
 _MESSAGE_SAFE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -53,12 +59,53 @@ _NAME: Final = re.compile(rb"[!-9;-@\[-~]+")  # visible ASCII without capitals a
 _NOT_IN_VALUES: Final = re.compile(rb"[\0\r\n]")
 
 
-def fields_size(fields: Fields) -> int:
+class RequestHeaders(Struct, frozen=True, kw_only=True):
+    """What the headers of a call say."""
+
+    http_method: bytes
+    path: bytes
+    is_grpc: bool
+    size: int  # of all fields, as HTTP/2 counts them
+    timeout: bytes | None
+    encoding: bytes  # of compressed messages
+    lengths: tuple[bytes, ...]  # of the body, as the caller says
+    metadata: Mapping[str, str]
+
+
+class HeaderFields(tuple[tuple[bytes, bytes], ...]):
+    """As they have arrived in one header block."""
+
+    @cached_property
+    def request(self) -> RequestHeaders | None:
+        """None: they are not well-formed as those of a request. Computed once for blocks that repeat."""
+        return _request(self) if is_request(self) else None
+
+
+def _request(fields: HeaderFields) -> RequestHeaders:
+    found = dict(fields)
+    return RequestHeaders(
+        http_method=found[b":method"],
+        path=found[b":path"],
+        is_grpc=found.get(b"content-type", b"").startswith(CONTENT_TYPE.encode()),
+        size=fields_size(fields),
+        timeout=found.get(TIMEOUT.encode()),
+        encoding=found.get(b"grpc-encoding", b""),
+        lengths=tuple(value for name, value in fields if name == b"content-length"),
+        metadata=MappingProxyType(texts(fields)),
+    )
+
+
+def field_size(field: tuple[bytes, bytes]) -> int:
+    """As HTTP/2 counts it."""
+    return len(field[0]) + len(field[1]) + FIELD_BYTES
+
+
+def fields_size(fields: FieldPairs | Pairs) -> int:
     """As HTTP/2 counts it."""
     return sum([len(name) + len(value) for name, value in fields]) + FIELD_BYTES * len(fields)
 
 
-def is_request(fields: Fields) -> bool:
+def is_request(fields: FieldPairs) -> bool:
     """Whether they are well-formed as those of a request (RFC 9113, 8.2 and 8.3)."""
     seen: set[bytes] = set()
     in_order = True
@@ -74,16 +121,12 @@ def is_request(fields: Fields) -> bool:
     return seen >= {b":method", b":scheme", b":path"} and (b":path", b"") not in fields
 
 
-def has_length(fields: Fields, received: int) -> bool:
-    """Whether a body of so many bytes is what its content-length says, if there is one."""
-    return all(value.isdigit() and int(value[:_LENGTH_DIGITS_MAX]) == received for value in _lengths(fields))
+def has_length(lengths: Iterable[bytes], received: int) -> bool:
+    """Whether a body of so many bytes is what its content-lengths say, if there are any."""
+    return all(value.isdigit() and int(value[:_LENGTH_DIGITS_MAX]) == received for value in lengths)
 
 
-def _lengths(fields: Fields) -> list[bytes]:
-    return [value for name, value in fields if name == b"content-length"]
-
-
-def is_trailers(fields: Fields) -> bool:
+def is_trailers(fields: FieldPairs) -> bool:
     return all(not name.startswith(b":") and _is_ordinary(name, value) for name, value in fields)
 
 
@@ -105,7 +148,7 @@ def timeout_text(timeout_s: float) -> str:
     return f"{ms}m" if ms <= longest else f"{min(round(timeout_s), longest)}S"
 
 
-def texts(fields: Fields) -> dict[str, str]:
+def texts(fields: FieldPairs) -> dict[str, str]:
     """Metadata of a call that is text. Of a name that occurs again, its values are joined by commas."""
     found: dict[str, str] = {}
     for name, value in fields:
@@ -116,20 +159,18 @@ def texts(fields: Fields) -> dict[str, str]:
     return found
 
 
-def status_fields(error: RpcError | None) -> list[tuple[str, str]]:
+def status_fields(error: RpcError | None) -> Pairs:
     """None: OK."""
     if error is None:
-        return [("grpc-status", "0")]
-    fields = [
-        ("grpc-status", str(error.status.value)),
-        ("grpc-message", quote(error.message, safe=_MESSAGE_SAFE, errors="replace")),
-    ]
+        return _OK
+    message = quote(error.message, safe=_MESSAGE_SAFE, errors="replace")
+    fields: Pairs = (("grpc-status", str(error.status.value)), (MESSAGE, message))
     if error.details_bin:
-        fields.append((DETAILS, base64.b64encode(error.details_bin).decode().rstrip("=")))
+        fields = (*fields, (DETAILS, base64.b64encode(error.details_bin).decode().rstrip("=")))
     return fields
 
 
-def status_of(fields: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
+def status_of(fields: FieldPairs) -> RpcError | None:
     """How a call has ended by its trailers; None: OK."""
     found = dict(fields)
     text = found.get(b"grpc-status")
@@ -138,7 +179,7 @@ def status_of(fields: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
     number = int(text) if text.isdigit() and len(text) <= _STATUS_DIGITS_MAX else -1
     if number == 0:
         return None
-    message = unquote_to_bytes(found.get(b"grpc-message", b"")).decode("utf-8", "replace")
+    message = unquote_to_bytes(found.get(MESSAGE.encode(), b"")).decode("utf-8", "replace")
     details = found.get(DETAILS.encode(), b"")
     try:
         decoded = base64.b64decode(details + b"=" * (-len(details) % 4))
@@ -154,10 +195,8 @@ def _without_status(http: bytes) -> RpcError:
     return RpcError(status, text)
 
 
-def request_fields(
-    method: str, scheme: str, authority: str, metadata: Sequence[tuple[str, str]]
-) -> list[tuple[str, str]]:
-    return [
+def request_fields(method: str, scheme: str, authority: str, metadata: Pairs) -> Pairs:
+    return (
         (":method", "POST"),
         (":scheme", scheme),
         (":path", method),
@@ -165,4 +204,4 @@ def request_fields(
         ("te", "trailers"),
         ("content-type", CONTENT_TYPE),
         *metadata,
-    ]
+    )

@@ -9,31 +9,33 @@ from typing import TYPE_CHECKING, Final, cast
 from streamlog.errors import Status
 from streamlog.ports.grpc_adapter import frames
 from streamlog.ports.grpc_adapter.accepting.listener import peer_text
-from streamlog.ports.grpc_adapter.call import Http2Call
+from streamlog.ports.grpc_adapter.call import COPIED_BYTES_MAX, Http2Call
 from streamlog.ports.grpc_adapter.connection import Http2Connection
 from streamlog.ports.grpc_adapter.frames import Code, ConnectionFault
-from streamlog.ports.grpc_adapter.metadata import CONTENT_TYPE, Fields, is_trailers, status_fields
+from streamlog.ports.grpc_adapter.metadata import CONTENT_TYPE, HeaderFields, RequestHeaders, is_trailers, status_fields
 from streamlog.ports.grpc_adapter.tls.peer_certificate import NONE, PeerCertificate, peer_certificate
 from streamlog.ports.network import RpcError
 
 if TYPE_CHECKING:
     from streamlog.ports.grpc_adapter.server import GrpcServer
 
-RESPONSE: Final = [
+RESPONSE: Final = (
     (":status", "200"),
     ("content-type", CONTENT_TYPE),
     ("grpc-accept-encoding", "identity,deflate,gzip"),
-]
+)
 CALLER_GONE: Final = "the caller disconnected"
 NOT_GRPC: Final = b"This port serves gRPC: a POST with content-type application/grpc.\n"
 
 
 class ServerCall(Http2Call):
-    __slots__ = ("deadline", "fields", "has_responded", "http_status", "is_released", "task", "timer")
+    __slots__ = ("deadline", "has_responded", "headers", "http_status", "is_released", "task", "timer")
 
-    def __init__(self, connection: Http2Connection, number: int, send_window: int, fields: Fields) -> None:
+    def __init__(
+        self, connection: Http2Connection, number: int, send_window: int, headers: RequestHeaders | None
+    ) -> None:
         super().__init__(connection, number, send_window)
-        self.fields = fields  # of the request
+        self.headers = headers  # None: not those of a request; or the handler runs
         self.has_responded = False  # headers were sent
         self.task: asyncio.Task[None] | None = None  # of its handler
         self.timer: asyncio.TimerHandle | None = None  # of its deadline
@@ -76,12 +78,12 @@ class ServerCall(Http2Call):
             return
         fields = status_fields(error)
         if not self.has_responded:
-            fields = [*RESPONSE, *fields]
+            fields = (*RESPONSE, *fields)
         self._end_with(self.connection.headers_frame(self.number, fields, last=True))
 
     async def respond_http(self) -> None:
         self.has_responded = True
-        fields = [(":status", str(self.http_status)), ("content-type", "text/plain")]
+        fields = ((":status", str(self.http_status)), ("content-type", "text/plain"))
         self.connection.write(self.connection.headers_frame(self.number, fields, last=False))
         await self.send_data(NOT_GRPC, last=True)
         if not self.ended:
@@ -91,8 +93,12 @@ class ServerCall(Http2Call):
         """Of the last that is sent; the peer need not go on either."""
         if not self.peer_is_done:
             parts = (*parts, frames.reset(self.number, Code.NO_ERROR))
-        self.connection.write(b"".join(parts))
-        self.connection.forget(self)
+        connection, data = self.connection, b"".join(parts)
+        if len(connection.calls) > 1 and len(data) <= COPIED_BYTES_MAX:
+            connection.write_soon(data)  # calls that came together are often answered together
+        else:
+            connection.write(data)
+        connection.forget(self)
         self.end(None)
 
     def end(self, error: RpcError | None) -> None:
@@ -182,7 +188,7 @@ class ServerConnection(Http2Connection):
     def _is_idle(self, number: int) -> bool:
         return number > self.last_number or not number % 2
 
-    def on_fields(self, number: int, fields: Fields, *, is_last: bool) -> None:
+    def on_fields(self, number: int, fields: HeaderFields, *, is_last: bool) -> None:
         call = self.calls.get(number)
         if call is not None:
             self._on_trailers(call, fields, is_last=is_last)
@@ -204,13 +210,13 @@ class ServerConnection(Http2Connection):
         self.has_called = True
         self._inflow.calls += 1
         self._running += 1
-        made = ServerCall(self, number, self._initial_window, fields)
+        made = ServerCall(self, number, self._initial_window, fields.request)
         self.calls[number] = made
         if is_last:
             made.peer_is_done = True
         self._server.handlers.begin(self, made)
 
-    def _on_trailers(self, call: Http2Call, fields: Fields, *, is_last: bool) -> None:
+    def _on_trailers(self, call: Http2Call, fields: HeaderFields, *, is_last: bool) -> None:
         if call.peer_is_done:
             raise ConnectionFault(Code.STREAM_CLOSED, "HEADERS of a stream that has ended")
         if not is_last:

@@ -53,6 +53,7 @@ class Wire:
 
     def __init__(self, connection: Http2Connection) -> None:
         self.written = bytearray()
+        self.writes = 0
         self.unread = 0
         self.reading = True
         self.closed = False
@@ -72,6 +73,7 @@ class Wire:
     def write(self, data: bytes | memoryview) -> None:
         assert not self.closed
         self.written += data
+        self.writes += 1
         if not self.reads:
             self.unread += len(data)
             if self.unread > self._high and not self._connection.is_paused:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from streamlog.errors import Status
 from streamlog.ports import RpcError
 from streamlog.ports.grpc_adapter.metadata import (
-    Fields,
+    HeaderFields,
+    RequestHeaders,
     fields_size,
     has_length,
     is_request,
@@ -21,7 +24,7 @@ from streamlog.ports.grpc_adapter.metadata import (
     timeout_text,
 )
 
-REQUEST: Fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/p.S/M"), (b"te", b"trailers")]
+REQUEST: Final = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/p.S/M"), (b"te", b"trailers")]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_ok() -> None:
         ([], Status.UNKNOWN, "status 200"),
     ],
 )
-def test_what_others_answer(fields: Fields, status: Status, text: str) -> None:
+def test_what_others_answer(fields: list[tuple[bytes, bytes]], status: Status, text: str) -> None:
     found = status_of(fields)
     assert found is not None
     assert found.status is status
@@ -148,7 +151,7 @@ def test_a_request() -> None:
         ),
     ],
 )
-def test_what_is_no_request(fields: Fields) -> None:
+def test_what_is_no_request(fields: list[tuple[bytes, bytes]]) -> None:
     assert not is_request(fields)
 
 
@@ -162,9 +165,9 @@ def test_trailers() -> None:
     ("value", "holds"), [(b"7", True), (b"8", False), (b"", False), (b"+7", False), (b"7" * 5_000, False)]
 )
 def test_content_length(value: bytes, holds: bool) -> None:
-    assert has_length([(b"content-length", value)], 7) is holds
+    assert has_length([value], 7) is holds
     assert has_length([], 7)
-    assert not has_length([(b"content-length", b"7"), (b"content-length", b"8")], 7)
+    assert not has_length([b"7", b"8"], 7)
 
 
 def test_metadata_of_a_call() -> None:
@@ -179,3 +182,23 @@ def test_metadata_of_a_call() -> None:
     ]
     assert texts(given) == {"x": "1,2", "y": "\ufffd"}
     assert fields_size([(b"abc", b"de")]) == 37
+
+
+def test_what_the_headers_of_a_call_say() -> None:
+    given = [*REQUEST, (b"content-type", b"application/grpc+proto"), (b"grpc-timeout", b"1S"), (b"x", b"1")]
+    assert HeaderFields(given).request == RequestHeaders(
+        http_method=b"POST",
+        path=b"/p.S/M",
+        is_grpc=True,
+        size=fields_size(given),
+        timeout=b"1S",
+        encoding=b"",
+        lengths=(),
+        metadata={"x": "1"},
+    )
+    other = HeaderFields(
+        [*REQUEST, (b"content-length", b"7"), (b"grpc-encoding", b"gzip"), (b"content-type", b"text/html")]
+    ).request
+    assert other is not None
+    assert (other.is_grpc, other.lengths, other.encoding, other.timeout) == (False, (b"7",), b"gzip", None)
+    assert HeaderFields(REQUEST[1:]).request is None
