@@ -1,8 +1,8 @@
 """Benchmark part "services": the service Records, for clients that have only the .proto files.
 
-Three real nodes as in part "cluster"; a plain gRPC channel to one of them. Requests are encoded and responses decoded
-outside of the measured time, so it is the nodes' alone: here they process each record, for clients with a library only
-batches. Bytes are those of values.
+Three real nodes as in part "cluster"; a plain gRPC channel to one of them: in Python, and for single records in Go too,
+where gRPC's library takes little CPU. Requests are encoded and responses decoded outside of the measured time, so it is
+the nodes' alone: here they process each record, for clients with a library only batches. Bytes are those of values.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import grpc
 
+from bench import stock_client
 from bench.cluster import Cluster
 from bench.figures import Figure
 from bench.scratch import scratch
@@ -27,6 +29,7 @@ _RECORDS: Final = 300_000
 _VALUE_BYTES: Final = 100
 _IN_FLIGHT: Final = 8  # messages of one client
 _UNARY_RECORDS: Final = (1, 100)
+_CONCURRENCY: Final = (8, 16, 32)  # of the client in Go
 _STREAM_RECORDS: Final = (10, 1_000)
 _CALLS_MAX: Final = 3_000
 _MESSAGE_BYTES_MAX: Final = 16 << 20
@@ -54,6 +57,7 @@ async def _figures(cluster: Cluster, channel: grpc.aio.Channel) -> list[Figure]:
         await _publish(channel, request, calls // 10)  # warm
         name = f"Publish, {_IN_FLIGHT} calls at a time of {size} records"
         figures += await _rates(cluster, name, calls * size, _publish(channel, request, calls))
+    figures += await _stock_client(cluster)
     for size in _STREAM_RECORDS:
         await cluster.create(f"stream-{size}")
         message = pb.PublishStreamRequest(topic=f"stream-{size}", records=_records(size)).SerializeToString()
@@ -82,6 +86,37 @@ async def _rates(cluster: Cluster, name: str, count: int, work: Awaitable[None])
 
 def _records(count: int) -> list[pb.PublishRecord]:
     return [pb.PublishRecord(value=b"%0*d" % (_VALUE_BYTES, number)) for number in range(count)]
+
+
+async def _stock_client(cluster: Cluster) -> list[Figure]:
+    missing = stock_client.why_not()
+    if missing is not None:
+        print(missing)
+        return []
+    await asyncio.to_thread(stock_client.build)
+    await cluster.create("single")
+    request = pb.PublishRequest(topic="single", records=_records(1)).SerializeToString()
+    figures: list[Figure] = []
+    for in_flight in _CONCURRENCY:
+        found = await asyncio.to_thread(
+            partial(
+                stock_client.run,
+                cluster.local.nodes[0].address,
+                f"{_SERVICE}Publish",
+                request,
+                calls=_CALLS_MAX,
+                in_flight=in_flight,
+            )
+        )
+        name = f"Publish by a client in Go, {in_flight} calls at a time of 1 record"
+        figures += [
+            Figure(
+                name=name, value=found.calls / found.seconds, unit="calls/s", target=3_000 if in_flight == 8 else None
+            ),
+            Figure(name="... p50", value=found.p50_ms, unit="ms", less_is_better=True),
+            Figure(name="... p99", value=found.p99_ms, unit="ms", less_is_better=True),
+        ]
+    return figures
 
 
 async def _publish(channel: grpc.aio.Channel, request: bytes, calls: int) -> None:
