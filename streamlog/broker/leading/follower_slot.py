@@ -46,7 +46,7 @@ class SlotOwner(Protocol):
         ...
 
     def mark_moved(self, slot: FollowerSlot) -> None:
-        """High watermark or log start have moved, which can wait a moment."""
+        """The high watermark has moved, which can wait for bytes to go with."""
         ...
 
     def end_slot(self, slot: FollowerSlot, error: StreamlogError) -> None: ...
@@ -107,7 +107,10 @@ class FollowerSlot:
         self._stream.mark(self)
 
     def on_readable(self) -> None:
-        self._stream.mark_moved(self)
+        if self._sent_facts[1] == self.replica.log.log_start_offset:
+            self._stream.mark_moved(self)
+        else:
+            self._stream.mark(self)
 
     def on_ended(self, error: StreamlogError) -> None:
         self._stream.end_slot(self, error)

@@ -38,8 +38,8 @@ from streamlog.ports import RpcError, Stream
 
 QUEUE_BYTES_MAX: Final = 16 << 20
 """Appended bytes that wait for one follower: some hundred ms of a busy node."""
-MOVED_DELAY_S: Final = 0.02
-"""A high watermark without bytes may wait so long. Followers need it after a change of leaders only."""
+MOVED_DELAY_S: Final = 0.1
+"""A high watermark may wait so long for bytes to go with. Followers need it after a change of leaders only."""
 SLOTS_MAX: Final = 1 << 17
 """Partitions that one node follows on one other."""
 UPDATE_BYTES: Final = 32
@@ -79,7 +79,7 @@ class FollowerStream:
         self._behind: deque[FollowerSlot] = deque()  # to be read from the page cache
         self._behind_first = False  # the next of `_behind` did not fit into the rest of a message
         self._cold: deque[FollowerSlot] = deque()  # to be read by a worker
-        self._moved: dict[FollowerSlot, None] = {}  # whose high watermark or log start have moved
+        self._moved: dict[FollowerSlot, None] = {}  # whose high watermark has moved
         self._moved_timer: asyncio.TimerHandle | None = None
         self._endings: list[SlotUpdate] = []  # one a slot at most
         self._queued_bytes = 0
