@@ -45,7 +45,7 @@ from streamlog.metadata.records import Broker, MetadataVersion
 from streamlog.metadata.settings import ControllerSettings
 from streamlog.metadata.topics.creation import CreateInternalTopic
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, TopicId
+from streamlog.model import BrokerEpoch, BrokerId, RaftIndex, RaftTerm, TopicId
 from streamlog.ports import Clock, Network, Probe, Random
 from streamlog.raft.port import Leadership, Quorum
 
@@ -88,6 +88,7 @@ class ActiveController:
         self._probe = probe
         self._metadata_version_max = metadata_version_max
         self._current_term: ControllerTerm | None = None
+        self._last_term: RaftTerm | None = None  # of the controller term that was started last
         self.recovery = UncleanRecovery(
             view=view, network=network, context_of=self._context_of, submit=self._submit, probe=probe
         )
@@ -121,7 +122,9 @@ class ActiveController:
                 leading.cancel()
 
     async def _lead(self, leadership: Leadership) -> None:
-        """Run controller terms within one Raft term: several if the quorum refuses a command without an election."""
+        """Run controller terms within one Raft term: several if the quorum refuses a command without an election.
+        Another `_lead` of the same Raft term follows where this node's address as a voter has changed.
+        """
         while self._is_still(leadership):
             self._current_term = ControllerTerm(
                 leadership.term,
@@ -131,7 +134,9 @@ class ActiveController:
                 context_of=self._context_of,
                 probe=self._probe,
                 metadata_version_max=self._metadata_version_max,
+                resumes=self._last_term == leadership.term,
             )
+            self._last_term = leadership.term
             self._clocks = QuorumClocks(self._clock, self._random.getrandbits(53) or 1)
             self._view.set_controller(self._node_id, leadership.address)
             try:

@@ -10,6 +10,8 @@
   read. After either, nothing is decided until it is applied.
 - Any failure in flight ends the controller term, since later decisions depend on the failed one. Nothing is decided
   once the quorum has another term, even if this node leads that one too.
+- What an earlier controller term of the same Raft term has left in flight is still in the quorum's log. The next one
+  decides nothing before all of that is applied: a decision without it would contradict it.
 
 In memory only: sessions, the queue, pending responses. At the end, pending callers get NotControllerError if their
 command was not submitted, else OutcomeUnknownError.
@@ -110,9 +112,15 @@ class ControllerTerm:
         context_of: Callable[[Collection[BrokerId]], ControllerContext],
         probe: Probe,
         metadata_version_max: MetadataVersion = METADATA_VERSION_MAX,
+        resumes: bool = False,
     ) -> None:
-        """`metadata_version_max`: the level that a cluster without any gets."""
+        """`metadata_version_max`: the level that a cluster without any gets. `resumes`: this node has had another
+        controller term in this Raft term.
+        """
         self.term = term
+        self._cluster_id = cluster_id
+        self._metadata_version_max = metadata_version_max
+        self._resumes = resumes
         self._quorum = quorum
         self._view = view
         self._context_of = context_of
@@ -126,11 +134,6 @@ class ControllerTerm:
         self._queue_changed = asyncio.Event()
         self._in_flight_changed = asyncio.Event()
         self._ended = False
-        if not view.image.metadata_version:
-            first = Bootstrap(cluster_id=cluster_id, metadata_version=metadata_version_max)
-            self._queue.append(_Pending(first, None))
-        self._queue.append(_Pending(TakeOver(), None))
-        self._queue_changed.set()
 
     @property
     def has_ended(self) -> bool:
@@ -153,6 +156,9 @@ class ControllerTerm:
     async def run(self) -> None:
         """Run until cancelled, or until a StreamlogError: the leadership was lost, or the quorum refused a command."""
         try:
+            if self._resumes:
+                await self._quorum.submit(encode_batch(()))  # behind all that is in flight
+            self._take_over()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._decide_forever())
                 tasks.create_task(self._commit_forever())
@@ -160,6 +166,14 @@ class ControllerTerm:
             raise errors.exceptions[0] from None
         finally:
             self._end()
+
+    def _take_over(self) -> None:
+        """Decided before all that was asked meanwhile."""
+        self._queue.appendleft(_Pending(TakeOver(), None))
+        if not self._view.image.metadata_version:
+            first = Bootstrap(cluster_id=self._cluster_id, metadata_version=self._metadata_version_max)
+            self._queue.appendleft(_Pending(first, None))
+        self._queue_changed.set()
 
     def _end(self) -> None:
         self._ended = True

@@ -10,8 +10,13 @@ from typing import Any, cast
 
 from streamlog.controller.controller_term import ControllerTerm
 from streamlog.errors import NotControllerError, OutcomeUnknownError
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat
+from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.decision import ControllerContext
+from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.metadata.records import MetadataVersion
 from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topics.creation import CreatableTopic, CreateTopics
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.port import Applied, Leadership, Quorum
@@ -53,13 +58,15 @@ class LineQuorum:
             self.index += 1
             self.commands.append(command)
             self.view.machine.apply(RaftIndex(self.index), command)
-            done.set_result(Applied(index=RaftIndex(self.index), result=b""))
+            if not done.cancelled():  # by a controller term that has ended
+                done.set_result(Applied(index=RaftIndex(self.index), result=b""))
 
     def lose(self) -> None:
         """Another one leads: what waits may or may not be in its log."""
         self.lost = True
         for _, done in self._waiting:
-            done.set_exception(OutcomeUnknownError("lost"))
+            if not done.cancelled():
+                done.set_exception(OutcomeUnknownError("lost"))
         self._waiting.clear()
 
     def leadership(self) -> Leadership:
@@ -114,3 +121,25 @@ class Rule:
 
     def ask(self, command: Any) -> asyncio.Task[Any]:
         return asyncio.create_task(self.term.ask(command))
+
+
+def registration(incarnation: int = 1, node: int = 1) -> RegisterBroker:
+    return RegisterBroker(
+        cluster_id=CLUSTER,
+        broker_id=BrokerId(node),
+        incarnation_id=bytes([incarnation]) * 16,
+        host=f"n{node}",
+        port=9092,
+        metadata_version_min=MetadataVersion(1),
+        metadata_version_max=METADATA_VERSION_MAX,
+        directory_ids=(bytes([node]) * 16,),
+    )
+
+
+def heartbeat_of(view: MetadataView, node: int = 1) -> BrokerHeartbeat:
+    epoch = view.image.brokers[BrokerId(node)].epoch
+    return BrokerHeartbeat(broker_id=BrokerId(node), broker_epoch=epoch, applied_index=view.image.index)
+
+
+def topic(name: str) -> CreateTopics:
+    return CreateTopics(topics=(CreatableTopic(name=name),))

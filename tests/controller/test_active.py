@@ -8,16 +8,23 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from streamlog.controller.active import ActiveController
-from streamlog.errors import QuorumUnavailableError
+from streamlog.errors import (
+    OutcomeUnknownError,
+    QuorumUnavailableError,
+    Status,
+    StreamlogError,
+    TopicAlreadyExistsError,
+)
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftTerm
-from streamlog.ports import Network
+from streamlog.ports import Network, RpcError
 from streamlog.raft.port import Leadership, Quorum
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
 
-from .kit import CLUSTER, LineQuorum
+from .kit import CLUSTER, LineQuorum, heartbeat_of, registration, topic
+from .scripted_network import ScriptedNetwork
 
 SELF, OTHER = BrokerId(1), BrokerId(2)
 
@@ -50,6 +57,16 @@ class ChangingQuorum(LineQuorum):
             yield await self._news.get()
 
 
+def silent(method: str, request: bytes) -> bytes:
+    raise RpcError(Status.DEADLINE_EXCEEDED, "no answer, which proves nothing")
+
+
+def silent_network() -> ScriptedNetwork:
+    network = ScriptedNetwork()
+    network.nodes["n1:9092"] = silent
+    return network
+
+
 def controller(quorum: LineQuorum, loop: SimLoop) -> ActiveController:
     return ActiveController(
         SELF,
@@ -57,7 +74,7 @@ def controller(quorum: LineQuorum, loop: SimLoop) -> ActiveController:
         quorum=cast(Quorum, quorum),  # the part of it that a controller uses
         view=quorum.view,
         configs=NodeConfigs({"node.id": "1"}, SELF, quorum.view),
-        network=cast(Network, None),  # no node is suspected
+        network=cast(Network, silent_network()),
         random=random.Random(1),
         clock=SimClock(loop),
         probe=lambda event, /, **fields: None,
@@ -92,6 +109,44 @@ def test_it_names_whoever_leads() -> None:
 def test_a_leader_that_was_paused_names_its_successor() -> None:
     """It learns of the other one first, and of its own end only by that (kill rounds: none until the next change)."""
     assert controllers_after(SELF, OTHER) == [SELF, OTHER]
+
+
+def test_what_is_in_flight_is_applied_before_it_decides_again_in_the_same_term() -> None:
+    """A leader that is removed as a voter leads on, without an address (seed 1001107 of the cluster). Its next
+    controller term decided without a command in flight, both were committed, and each node that applied the second one
+    stopped.
+    """
+    answers: list[str | None] = []
+
+    async def main(loop: SimLoop) -> None:
+        quorum = ChangingQuorum(MetadataView())
+        active = controller(quorum, loop)
+        running = asyncio.create_task(active.run())
+        await quorum.notify(SELF, 1)
+        await active.submit(registration())
+        await active.submit(heartbeat_of(quorum.view))
+        quorum.held = True
+        first = asyncio.create_task(active.submit(topic("t")))
+        await asyncio.sleep(1)
+        await quorum.notify(SELF, 1)
+        assert quorum.in_flight == 2, "the topic, and what is to be applied behind it"
+        second = asyncio.create_task(active.submit(topic("t")))
+        await asyncio.sleep(1)
+        quorum.held = False
+        quorum.release()
+        for asked in (first, second):
+            try:
+                [created] = await asked
+                answers.append(None if created.error is None else created.error.code)
+            except StreamlogError as error:
+                answers.append(error.code)
+        assert quorum.view.image.topic_named("t") is not None
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+    run(main)
+    assert answers == [OutcomeUnknownError.code, TopicAlreadyExistsError.code]
 
 
 class StoppingQuorum(ChangingQuorum):

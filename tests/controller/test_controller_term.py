@@ -15,16 +15,12 @@ from streamlog.errors import (
     ThrottledError,
 )
 from streamlog.metadata.brokers.liveness import BrokerHeartbeat, FenceBroker
-from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.convert import decode_batch, encode_batch
-from streamlog.metadata.features import METADATA_VERSION_MAX
-from streamlog.metadata.records import MetadataVersion
-from streamlog.metadata.topics.creation import CreatableTopic, CreateTopics
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.sim import SimLoop, run
 from tests.metadata.examples import EXAMPLES
 
-from .kit import CLUSTER, Rule
+from .kit import CLUSTER, Rule, heartbeat_of, registration, topic
 
 NODE = BrokerId(1)
 
@@ -37,32 +33,14 @@ def run_story(story: Callable[[Rule], Awaitable[None]]) -> None:
     run(main, seed=3)
 
 
-def registration(incarnation: int = 1, node: int = 1) -> RegisterBroker:
-    return RegisterBroker(
-        cluster_id=CLUSTER,
-        broker_id=BrokerId(node),
-        incarnation_id=bytes([incarnation]) * 16,
-        host=f"n{node}",
-        port=9092,
-        metadata_version_min=MetadataVersion(1),
-        metadata_version_max=METADATA_VERSION_MAX,
-        directory_ids=(bytes([node]) * 16,),
-    )
-
-
 def heartbeat(rule: Rule, node: int = 1) -> BrokerHeartbeat:
-    epoch = rule.view.image.brokers[BrokerId(node)].epoch
-    return BrokerHeartbeat(broker_id=BrokerId(node), broker_epoch=epoch, applied_index=rule.view.image.index)
+    return heartbeat_of(rule.view, node)
 
 
 async def join(rule: Rule, *nodes: int) -> None:
     for node in nodes or (1,):
         await rule.term.ask(registration(node=node))
         await rule.term.ask(heartbeat(rule, node))
-
-
-def topic(name: str) -> CreateTopics:
-    return CreateTopics(topics=(CreatableTopic(name=name),))
 
 
 def test_the_first_term_bootstraps_and_takes_over() -> None:
