@@ -17,7 +17,7 @@ class SegmentDamage(Struct, frozen=True, kw_only=True):
     begin_offset: Offset
     end_offset: Offset
     reason: str
-    in_doubt: bool = False  # intact but for the leader epoch: it, or the log's table, is wrong (batch_checks)
+    in_doubt: bool = False  # intact but for what the CRC does not cover: leader epoch (batch_checks), base offset
 
     def __str__(self) -> str:
         return f"{self.path}: position {self.position}: {self.reason} (offsets {self.begin_offset}..{self.end_offset})"

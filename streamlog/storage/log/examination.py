@@ -7,7 +7,7 @@ scrubber, and by `partition repair --dry-run`.
     a leader epoch that only the log's table contradicts> in doubt: another replica shows which of the two is wrong
 
 Missing offsets are damage too in a log that has never been compacted: before a batch, or at the end of a segment (the
-file was truncated, or the next one is missing).
+file was truncated, or the next one is missing). The batch behind them is in doubt: a base offset is outside of the CRC.
 """
 
 from __future__ import annotations
@@ -119,13 +119,15 @@ class _Examination:
         epochs = self._log.epochs.entries
         begin = intact.batches[0][0]
         for place, header in intact.batches:
-            if header.base_offset > expected and not self._log.has_gaps:
+            missing = max(expected, self._log.log_start_offset)
+            if header.base_offset > missing and not self._log.has_gaps:
                 self._add_intact(begin, place, expected)
-                missing = max(expected, self._log.log_start_offset)
                 self._add(place, place, missing, header.base_offset, f"no batch at offset {missing}")
                 begin = place
+                doubt = f"no batch before offset {header.base_offset}, so that this offset may be wrong"
+            else:
+                doubt = epoch_doubt(header, epoch_in(epochs, header.last_offset))
             self._follow(place, header)
-            doubt = epoch_doubt(header, epoch_in(epochs, header.last_offset))
             if doubt:
                 self._add_intact(begin, place, expected)
                 begin = place + header.size_bytes

@@ -117,7 +117,7 @@ class LogState:
         self.leader_has_gaps = False  # of the leader that is followed
         self.lost_head: Offset | None = None  # with damage: the log's start before its first segments were lost
         self.damaged_segments: dict[Segment, ExaminationResult] = {}  # found since the start
-        self.serves_doubtful = False  # no replica can show whose leader epoch is wrong: the records are intact
+        self.serves_doubtful = False  # no replica can show what is wrong of batches in doubt: their records are intact
         self.durability = Durability(partial(owner.mark, self), log_end_offset)
         self.start_saved: Callable[[], None] | None = None  # called when a new log start is in the checkpoint
         self._users = 0  # of `in_use`

@@ -143,6 +143,26 @@ def test_an_epoch_at_the_border_of_two(rig: Rig) -> None:
     assert missing == [(25, 26)]
 
 
+def test_a_batch_behind_missing_offsets_is_in_doubt(rig: Rig) -> None:
+    """Two base offsets in a row are wrong (seed 1000852 of the cluster): the first batch stands where the second one
+    was, which stands beyond the log. Whether offset 3 is missing, or what is at 4, no byte of this log shows.
+    """
+    for number, base in ((3, 4), (4, 1_004)):
+        position, _ = header_at(rig, number)
+        rig.machine.disk.damage(SEGMENT, position, struct.pack(">q", base))
+    rig.start()
+    found, missing = readable(rig)
+    assert missing == [(3, 4), (4, 5)]
+    assert 4 not in found
+    (examined,) = rig.log.damaged_segments.values()
+    assert [(one.begin_offset, one.end_offset, one.in_doubt) for one in examined.damages] == [
+        (3, 4, False),
+        (4, 5, True),
+    ]
+    rig.log.serves_doubtful = True
+    assert readable(rig)[1] == [(3, 4)], "it is served where no replica can say more"
+
+
 @pytest.mark.parametrize("epoch", [0, 2, 9])
 def test_an_epoch_of_a_batch_that_is_alone_in_its_segment(epoch: int) -> None:
     """No neighbour shows whether the batch or the table is wrong: it is reported, and its records can be served."""
