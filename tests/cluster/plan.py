@@ -195,7 +195,8 @@ def make_plan(seed: int) -> Plan:
     rng = random.Random(f"cluster/{seed}/upgrade")
     if rng.random() < UPGRADES:
         upgrade = _upgrade(rng, plan.nodes)
-        if plan.loses_disk:  # where all have stopped uncleanly, older levels do not know who else has everything
+        # Where all have stopped uncleanly, older levels do not know who else has everything, nor whose log was cut.
+        if plan.loses_disk or is_damaged(faults):
             upgrade = replace(upgrade, level=max(upgrade.level, LAST_KNOWN_ELR))
         plan = with_upgrade(plan, upgrade)
     return replace(plan, topics=tuple(map(_with_closed_segments, plan.topics))) if is_damaged(faults) else plan

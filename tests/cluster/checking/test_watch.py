@@ -103,6 +103,38 @@ def test_a_broken_promise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "I11" in found(play)
 
 
+def test_what_damage_has_destroyed_counts_for_what_was_acknowledged_before() -> None:
+    """The acknowledgement comes when the node is up again: the leader counts what it had reported (seed 1004291)."""
+
+    def play(watch: Watch, scene: Scene) -> None:
+        scene.rig.append(b"one")
+        scene.rig.sync()
+        watch.dies(scene.process, scene.rig.machine.disk)
+        watch.damaged("n1", PARTITION)
+        scene.rig.machine.run(scene.rig.log.truncate(Offset(0)))  # as the start does, of a torn tail
+        scene.rig.sync()
+        scene.rig.power_cut()
+        watch.acknowledged("p", PARTITION, Offset(0), 1)
+        assert watch.violations == []
+        watch.acknowledged("p", PARTITION, Offset(1), 1)
+
+    assert found(play) == ["I11"]
+
+
+def test_only_the_newest_leader_must_know_of_a_deletion() -> None:
+    """One that was paused learns late that it led, with its successor (seed 1003797)."""
+
+    def play(watch: Watch, scene: Scene) -> None:
+        other = Scene(watch, seed=2)
+        watch.leads(other.process, PARTITION, LeaderEpoch(3), Offset(0))
+        watch.acknowledged_deletion(PARTITION, Offset(5))
+        watch.leads(scene.process, PARTITION, LeaderEpoch(2), Offset(0))
+        assert watch.violations == []
+        watch.leads(scene.process, PARTITION, LeaderEpoch(4), Offset(0))
+
+    assert found(play) == ["I23"]
+
+
 def test_other_bytes_than_promised_are_found() -> None:
     def play(watch: Watch, scene: Scene) -> None:
         scene.rig.append(b"one")

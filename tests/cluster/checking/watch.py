@@ -145,7 +145,8 @@ class Watch:
 
     def leads(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch, log_start: Offset) -> None:
         deleted = self._deleted.get(partition, Offset(0))
-        if log_start < deleted:
+        is_newest = all(epoch >= other for led, other in self._leaders if led == partition)
+        if log_start < deleted and is_newest:  # one that learns late what it was: another has led, and deleted, since
             self.wrong("I23", f"{process} leads {partition} from {log_start}, {deleted} was acknowledged as its start")
         led = self._life(process).led
         if epoch < led.get(partition, epoch):
@@ -198,7 +199,8 @@ class Watch:
     def opened(self, process: Process, directory: LogDirectory) -> None:
         """Its logs are open, and nothing has been done to them yet."""
         self._life(process).directories.append(directory)
-        self._lost = {key: promise for key, promise in self._lost.items() if key[0] != process.name}
+        # A leader counts what a replica has reported until it follows again, and damage shows only then.
+        self._lost = {key: one for key, one in self._lost.items() if key[0] != process.name or key in self._damaged}
         for log in directory.logs.values():
             promise = self._promises.pop((process.name, log.partition), None)
             if promise is not None:
@@ -250,8 +252,8 @@ class Watch:
     def _holds(self, name: str, partition: TopicPartition, offset: Offset) -> bool:
         life = self._lives[name]
         for log in (*life.logs(), *life.swapping()):
-            if log.partition == partition:
-                return log.durability.synced_end > offset
+            if log.partition == partition and log.durability.synced_end > offset:
+                return True
         promise = self._promises.get((name, partition)) or self._lost.get((name, partition))
         return promise is not None and promise.end > offset
 

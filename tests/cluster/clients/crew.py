@@ -123,7 +123,8 @@ class Crew:
             self.deleter = Deleter(await self.admin(), partitions, self._watch, rng, lambda: self._world.loop.now)
             self._working.append(host.spawn(self.deleter.run()))
         if self._plan.upgrade is not None:
-            rng, wait_s = self._world.stream("upgrader"), self._plan.upgrade.raised_from_s - BEGIN_S
+            rng, begin_s = self._world.stream("upgrader"), min(self._world.loop.now, BEGIN_S)  # what is late, all is
+            wait_s = self._plan.upgrade.raised_from_s - begin_s
             self.upgrader = Upgrader(await self.admin(), rng, wait_s=wait_s)
             self._working.append(host.spawn(self.upgrader.run()))
 
