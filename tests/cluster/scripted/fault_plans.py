@@ -157,6 +157,16 @@ def deleting_plan(seed: int) -> Plan:
     return replace(plain_plan(seed, *faults), deletes=True)
 
 
+def rejoining_plan(seed: int) -> Plan:
+    """Records are deleted over and over. Five times a node misses deletions, rejoins, and soon all nodes lose power."""
+    faults = []
+    for number in range(5):
+        at = 4.0 + 2.6 * number
+        faults.append(Fault(at, FaultKind.CRASH, f"n{1 + number % 3}", "", 1.0))
+        faults.append(Fault(at + 1.3 + 0.1 * (seed % 5), FaultKind.POWER_ALL, "n1", "n2", 0.05))
+    return replace(plain_plan(seed, *faults), deletes=True)
+
+
 def upgrade_plan(seed: int) -> Plan:
     """Node 3 is down for longer than a session while others get the new release, and returns with the earlier one."""
     steps = (("n1", 4.0), ("n2", 6.0), ("n3", 15.0))

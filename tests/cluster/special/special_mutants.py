@@ -34,13 +34,13 @@ from streamlog.replication.leader import PartitionLeader
 from streamlog.services.admin.record_deletion import RecordDeletions
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
+from streamlog.storage.log.state import LogState
 from streamlog.storage.recovery.open_log import _Opening
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.verified import Verified
 from tests.raft.simulation import mutants as raft_mutants
 
 from ..mutants import Mutant, no_comparison
-from ..plan import Plan, make_plan
 from ..scripted import fault_plans
 
 
@@ -103,8 +103,9 @@ def what_is_served_is_not_verified() -> AbstractContextManager[object]:
 
 @contextmanager
 def offsets_need_not_join() -> Iterator[None]:
-    """A hole enters the ISR: recovery takes any gap for one of compaction, and joining followers are not compared."""
-    with no_comparison(), _patched((_Opening, "may_have_gaps", property(lambda self: True))):
+    """A hole enters the ISR: any gap is taken for one of compaction, and joining followers are not compared."""
+    always = property(lambda self: True)
+    with no_comparison(), _patched((_Opening, "may_have_gaps", always), (LogState, "has_gaps", always)):
         yield
 
 
@@ -157,10 +158,6 @@ def a_deletion_is_not_in_the_checkpoint() -> AbstractContextManager[object]:
         return
 
     return _patched((deleted_records, "_save", mutant), (LogDirectory, "log_start_moved", lambda self, log: None))
-
-
-def random_deleting_plan(seed: int) -> Plan:
-    return replace(make_plan(seed), deletes=True)
 
 
 def a_replica_joins_with_an_old_log_start() -> AbstractContextManager[object]:
@@ -227,7 +224,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1
     ),
     "a_replica_joins_with_an_old_log_start": Mutant(
-        plant=a_replica_joins_with_an_old_log_start, plan=random_deleting_plan, seeds=20, first=184
+        plant=a_replica_joins_with_an_old_log_start, plan=fault_plans.rejoining_plan, seeds=4, first=4
     ),
     "a_deletion_takes_one_record_more": Mutant(
         plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=2
