@@ -32,6 +32,7 @@ FOUND = {
     1002294: "damage and a power cut of all nodes, at a level that cannot say whose log was cut",
     1003797: "a leader that learns late of its end has records that its successor has deleted",
     1004291: "damage to what a replica has reported, before its leader has counted the report",
+    1102437: "a leader in whose log a leader epoch is in doubt had its followers cut their sound logs",
 }
 """Seeds that have found something, in the product or in what checks it."""
 

@@ -337,11 +337,14 @@ class Log(LogState):
         return await damage.examine_segment(self, segment)
 
     async def is_damaged_since(self, offset: Offset) -> bool:
-        """Whether batches of offsets from `offset` on are damaged: their segments are examined. StorageError."""
+        """Whether batches of offsets from `offset` on are damaged, or in doubt: their segments are examined.
+        StorageError.
+        """
         for segment in self.segments.since(offset):
             if segment in self.segments:
                 await self.examine(segment)
-        return any(damage.damage_at(self, segment, offset) for segment in self.segments.since(offset))
+        found = [self.damaged_segments[one] for one in self.segments.since(offset) if one in self.damaged_segments]
+        return any(one.end_offset > offset for examined in found for one in examined.damages)
 
     async def repair_transaction_indexes(self) -> None:
         """Recompute the entries of each damaged index of aborted transactions. DamagedFileError, StorageError."""
