@@ -82,16 +82,16 @@ class HeaderFields(tuple[tuple[bytes, bytes], ...]):
 
 
 def _request(fields: HeaderFields) -> RequestHeaders:
-    found = dict(fields)
+    found, size = dict(fields), fields_size(fields)
     return RequestHeaders(
         http_method=found[b":method"],
         path=found[b":path"],
         is_grpc=found.get(b"content-type", b"").startswith(CONTENT_TYPE.encode()),
-        size=fields_size(fields),
+        size=size,
         timeout=found.get(TIMEOUT.encode()),
         encoding=found.get(b"grpc-encoding", b""),
         lengths=tuple(value for name, value in fields if name == b"content-length"),
-        metadata=MappingProxyType(texts(fields)),
+        metadata=MappingProxyType(texts(fields) if size <= METADATA_BYTES_MAX else {}),  # beyond, the call is refused
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamlog.errors import Status
 from streamlog.ports import RpcError
 from streamlog.ports.grpc_adapter.metadata import (
+    METADATA_BYTES_MAX,
     HeaderFields,
     RequestHeaders,
     fields_size,
@@ -202,3 +203,7 @@ def test_what_the_headers_of_a_call_say() -> None:
     assert other is not None
     assert (other.is_grpc, other.lengths, other.encoding, other.timeout) == (False, (b"7",), b"gzip", None)
     assert HeaderFields(REQUEST[1:]).request is None
+    large = HeaderFields([*REQUEST, (b"x", b"v" * METADATA_BYTES_MAX)]).request
+    assert large is not None
+    assert large.size > METADATA_BYTES_MAX
+    assert large.metadata == {}, "the call is refused: nothing is made of its text"
