@@ -28,18 +28,22 @@ class Calls(Struct, frozen=True):
     p99_ms: float
 
 
-def why_not() -> str | None:
-    return "no `go` on the PATH: Publish by a client in Go is not measured" if shutil.which("go") is None else None
-
-
-def build() -> None:
-    subprocess.run(
+def build() -> str | None:
+    """Why the program cannot be here; None: it can."""
+    if shutil.which("go") is None:
+        return "Publish by a client in Go is not measured: no `go` on the PATH"
+    done = subprocess.run(
         ["go", "build", "-o", str(_PROGRAM), "."],
         env={**os.environ, "GOTOOLCHAIN": "local"},
         cwd=HERE,
-        check=True,
+        stderr=subprocess.PIPE,
+        text=True,
         timeout=_BUILD_S,
+        check=False,
     )
+    if not done.returncode:
+        return None
+    return f"Publish by a client in Go is not measured, it cannot be built: {done.stderr.strip().splitlines()[-1]}"
 
 
 def run(address: str, method: str, request: bytes, *, calls: int, in_flight: int) -> Calls:
