@@ -169,6 +169,25 @@ def test_bytes_of_any_kind_are_shown_as_text(page: Any, cluster: LocalCluster) -
     assert page.locator("td b").count() == 0
 
 
+def test_what_is_written_is_followed_and_does_not_move_the_form(page: Any, cluster: LocalCluster) -> None:
+    with Admin(bootstrap_servers=servers(cluster)) as admin:
+        admin.create_topic("followed", partitions=1)
+    page.goto("/records?topic=followed")
+    page.get_by_text("0 records shown, 0 looked at.").wait_for()
+    page.get_by_text("Write a record").click()
+    page.get_by_role("button", name="Follow", exact=True).click()
+    page.get_by_text("Following: 0 new records").wait_for()
+    write = page.get_by_role("button", name="Write", exact=True)
+    in_page = "element => element.getBoundingClientRect().y + window.scrollY"
+    before = write.evaluate(in_page)
+    for offset in range(3):
+        page.get_by_label("Value", exact=True).fill(f"value {offset}")
+        write.click()
+        page.get_by_role("cell", name=f"value {offset}").wait_for()
+    page.get_by_text("The record was written to followed-0 at offset 2.").wait_for()
+    assert write.evaluate(in_page) == before
+
+
 def test_a_wrong_name_is_refused_with_a_sentence(page: Any) -> None:
     page.goto("/topics")
     page.get_by_role("button", name="New topic").click()

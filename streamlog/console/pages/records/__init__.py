@@ -67,7 +67,9 @@ class _RecordsPage:
             self._button = ui.button("Follow", icon="play_arrow", on_click=self.follow).props("no-caps outline")
             download = ui.button("Download as JSON lines", icon="download", on_click=self._download)
             download.props("no-caps flat color=inherit")
-        self._status = ui.label("").classes("text-sm text-note").props('aria-live="polite"')
+        if may(Action.RECORD_WRITE):
+            build_writing(self._settings, form.topic)  # above what is read: that grows while it is followed
+        self._status = ui.label("").classes("text-sm text-note min-h-[1.25rem]").props('aria-live="polite"')
         self._table = self._page.table(
             COLUMNS,
             lambda: self._rows,
@@ -80,8 +82,6 @@ class _RecordsPage:
         form.on_enter(self.read)
         form.how.on_value_change(self._show_again)
         form.schemas.on_change(self._show_again)
-        if may(Action.RECORD_WRITE):
-            build_writing(self._settings, form.topic)
         if form.topic.value:
             ui.timer(0, self.read, once=True)  # not before the page was sent: a read may take seconds
 

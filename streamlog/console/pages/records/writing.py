@@ -23,7 +23,7 @@ def headers_of(text: str) -> list[tuple[str, bytes | None]]:
 
 
 def build_writing(settings: Mapping[str, object], topic: ui.select) -> None:
-    with ui.expansion("Write a record", icon="edit").classes("w-full"):
+    with ui.expansion("Write a record", icon="edit").classes("w-full").props("duration=0"):
         with ui.row().classes("w-full items-end gap-3"):
             key = ui.input("Key (empty: none)").classes("grow")
             partition = ui.number("Partition (empty: by the key)", min=0, precision=0).classes("w-56")
@@ -55,4 +55,5 @@ def build_writing(settings: Mapping[str, object], topic: ui.select) -> None:
                 result.text = f"The record was written to {at}."
 
         ui.button("Write", icon="send", on_click=write).props("no-caps")
-        result = ui.label().classes("break-all").props('role="status"')  # stays: the offset is there to be copied
+        result = ui.label()  # stays: the offset is there to be copied
+        result.classes("break-all min-h-[1.5rem]").props('role="status"')
