@@ -80,7 +80,7 @@ class Watch:
         self._leaders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
         self._appenders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
         self._promises: dict[tuple[str, TopicPartition], Promise] = {}  # by host, while the log is not open
-        self._lost: dict[tuple[str, TopicPartition], Promise] = {}  # of disks that are lost, until the node is back
+        self._lost: dict[tuple[str, TopicPartition], Promise] = {}  # of disks that are lost, and of damaged logs
         self._damaged: set[tuple[str, TopicPartition]] = set()  # by host, ever
         self._high_watermarks: dict[TopicPartition, Offset] = {}  # the highest that any node has had
         self._committed: dict[TopicPartition, list[Committed]] = {}  # each rise of the highest one
@@ -199,8 +199,6 @@ class Watch:
     def opened(self, process: Process, directory: LogDirectory) -> None:
         """Its logs are open, and nothing has been done to them yet."""
         self._life(process).directories.append(directory)
-        # A leader counts what a replica has reported until it follows again, and damage shows only then.
-        self._lost = {key: one for key, one in self._lost.items() if key[0] != process.name or key in self._damaged}
         for log in directory.logs.values():
             promise = self._promises.pop((process.name, log.partition), None)
             if promise is not None:
@@ -250,11 +248,15 @@ class Watch:
         return rises[index].holders if index < len(rises) else 0
 
     def _holds(self, name: str, partition: TopicPartition, offset: Offset) -> bool:
-        life = self._lives[name]
-        for log in (*life.logs(), *life.swapping()):
-            if log.partition == partition and log.durability.synced_end > offset:
-                return True
-        promise = self._promises.get((name, partition)) or self._lost.get((name, partition))
+        """What is lost counts until the node follows again, since until then the leader cannot know: it counts what the
+        replica has reported. Damage shows only later.
+        """
+        life, key = self._lives[name], (name, partition)
+        logs = [log for log in (*life.logs(), *life.swapping()) if log.partition == partition]
+        if any(log.durability.synced_end > offset for log in logs):
+            return True
+        lost = self._lost.get(key) if not logs or key in self._damaged else None
+        promise = self._promises.get(key) or lost
         return promise is not None and promise.end > offset
 
 
