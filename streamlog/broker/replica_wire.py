@@ -32,6 +32,7 @@ from streamlog.model import (
 )
 from streamlog.ports import Buffer
 from streamlog.records.held_batch import HeldBatch
+from streamlog.replication.joining import UnprovenEpochs
 
 METHOD: Final = "/streamlog.internal.v1.Replication/Replicate"
 REQUEST_BYTES_MAX: Final = 1 << 20
@@ -39,6 +40,9 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 TOPIC_ID_SIZE: Final = 16
 HELD_MAX: Final = 1024
 """Batches that a follower names of one log: 30 bytes each."""
+
+EPOCHS_MAX: Final = 64
+"""Leader epochs that a follower names of one log: at most 16 bytes each."""
 
 CREDIT_MAX: Final = 2**63 - 1
 """Credit without a limit."""
@@ -80,6 +84,7 @@ class Follow(NamedTuple):
     credit_bytes: int | None  # since the slot began; None: without limit
     held: Sequence[HeldBatch] = ()  # the last batches of the follower's log, up to fetch_offset
     saved_log_start: Offset | None = None  # in the follower's checkpoint; None: an earlier release, unknown
+    unproven: UnprovenEpochs | None = None
 
 
 class Position(NamedTuple):
@@ -150,6 +155,7 @@ def encode_request(request: Request) -> bytes:
             credit_bytes=follow.credit_bytes,
             held=[pb.HeldBatch(**held._asdict()) for held in follow.held],
             saved_log_start=follow.saved_log_start,
+            unproven=None if follow.unproven is None else _unproven_message(follow.unproven),
         )
     for position in request.positions:
         message.positions.add(
@@ -252,6 +258,23 @@ def _follow(message: pb.Follow) -> Follow:
         credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
         held=_held(message),
         saved_log_start=_saved_log_start(message),
+        unproven=_unproven(message.unproven) if message.HasField("unproven") else None,
+    )
+
+
+def _unproven_message(unproven: UnprovenEpochs) -> pb.UnprovenEpochs:
+    rows = [pb.EpochStart(leader_epoch=epoch, start_offset=start) for epoch, start in unproven.epochs]
+    return pb.UnprovenEpochs(start_offset=unproven.start_offset, epochs=rows)
+
+
+def _unproven(message: pb.UnprovenEpochs) -> UnprovenEpochs:
+    rows = message.epochs
+    if len(rows) > EPOCHS_MAX:
+        raise InvalidRequestError(f"{len(rows)} epochs are named", field="unproven.epochs", limit=EPOCHS_MAX)
+    if any(two.leader_epoch <= one.leader_epoch or two.start_offset <= one.start_offset for one, two in pairwise(rows)):
+        raise InvalidRequestError("epochs do not follow one another", field="unproven.epochs")
+    return UnprovenEpochs(
+        Offset(message.start_offset), [(LeaderEpoch(one.leader_epoch), Offset(one.start_offset)) for one in rows]
     )
 
 

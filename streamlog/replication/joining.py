@@ -5,15 +5,20 @@ base offset and epoch stand before its CRC, and with another base offset the log
 with a hole in it. So a follower names its last batches, and the leader compares them. The result is the offset from
 which the follower must fetch again; nothing after it is trusted.
 
+Nor are epochs further back compared by this. After an unclean stop the follower has read those above the recovery point
+from its batches, with nothing to compare them with, so it names them too.
+
 Replicas of a compacted log are compacted independently: a batch that only one of them has may have been compacted away,
 and a batch that both have may have fewer records in one. Of such logs only what compaction never changes is compared.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from streamlog.model import Offset
+from streamlog.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from streamlog.records.held_batch import HeldBatch
 
 
@@ -49,3 +54,31 @@ def _is_same(held: HeldBatch, at: dict[Offset, HeldBatch], ours: Sequence[HeldBa
     if mine is not None:
         return mine._replace(crc=0) == held._replace(crc=0)
     return not any(other.base_offset < held.next_offset and held.base_offset < other.next_offset for other in ours)
+
+
+class UnprovenEpochs(NamedTuple):
+    """All leader epochs of the log from `start_offset` on, each with its first offset; both rise."""
+
+    start_offset: Offset
+    epochs: Sequence[tuple[LeaderEpoch, Offset]]
+
+
+def first_epoch_difference(
+    theirs: UnprovenEpochs, ours: Sequence[tuple[LeaderEpoch, Offset]], *, fetch_offset: Offset
+) -> Offset | None:
+    """Where an epoch of the follower's records is not that of the leader's; None: nowhere below `fetch_offset`. `ours`
+    begins with the leader's log. Neither log has gaps.
+    """
+    if not ours:
+        return None
+    begin = max(theirs.start_offset, ours[0][1])
+    starts = {begin, *(start for _, start in (*theirs.epochs, *ours) if start > begin)}
+    for offset in sorted(starts):
+        if offset < fetch_offset and _epoch_at(theirs.epochs, offset) != _epoch_at(ours, offset):
+            return offset
+    return None
+
+
+def _epoch_at(epochs: Sequence[tuple[LeaderEpoch, Offset]], offset: Offset) -> LeaderEpoch:
+    index = bisect_right(epochs, offset, key=lambda entry: entry[1])
+    return epochs[index - 1][0] if index else NO_LEADER_EPOCH

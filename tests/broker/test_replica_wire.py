@@ -27,6 +27,7 @@ from streamlog.broker.replica_wire import (
 from streamlog.errors import CorruptMessageError, InvalidRequestError, OffsetOutOfRangeError, RequestTooLargeError
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicId
 from streamlog.records.held_batch import HeldBatch
+from streamlog.replication.joining import UnprovenEpochs
 
 uint32 = st.integers(0, 2**31 - 1)
 uint64 = st.integers(0, 2**63 - 1)
@@ -45,6 +46,12 @@ held = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**32 - 1),
 )
+epochs = st.builds(
+    lambda starts: UnprovenEpochs(
+        Offset(starts[0]), [(LeaderEpoch(i), Offset(start)) for i, start in enumerate(starts)]
+    ),
+    st.lists(offsets, min_size=1, max_size=4, unique=True).map(sorted),
+)
 follows = st.builds(
     Follow,
     slot=uint32,
@@ -58,6 +65,7 @@ follows = st.builds(
     credit_bytes=credit,
     saved_log_start=saved,
     held=st.lists(held, max_size=1),
+    unproven=st.none() | epochs,
 )
 hellos = st.builds(
     FollowerHello, st.text(max_size=20), uint32.map(BrokerId), uint64.map(BrokerEpoch), uint32.map(BrokerId)

@@ -33,6 +33,8 @@ FOUND = {
     1003797: "a leader that learns late of its end has records that its successor has deleted",
     1004291: "damage to what a replica has reported, before its leader has counted the report",
     1102437: "a leader in whose log a leader epoch is in doubt had its followers cut their sound logs",
+    2000464: "an older leader epoch, damaged above the recovery point, was believed by recovery",
+    2000695: "a disk is lost after the report that its leader counts later",
 }
 """Seeds that have found something, in the product or in what checks it."""
 

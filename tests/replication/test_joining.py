@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.records.held_batch import HeldBatch
-from streamlog.replication.joining import first_difference
+from streamlog.replication.joining import UnprovenEpochs, first_difference, first_epoch_difference
 
 
 def held(base: int, size: int = 1, *, epoch: int = 0, crc: int | None = None, origin: int | None = None) -> HeldBatch:
@@ -65,3 +65,32 @@ def test_what_compaction_may_have_done_is_no_difference() -> None:
 
 def test_what_the_leader_has_deleted_is_not_compared() -> None:
     assert difference([held(2, crc=99), *LOG[3:6]], start=3) is None
+
+
+OURS = [(LeaderEpoch(1), Offset(0)), (LeaderEpoch(4), Offset(60)), (LeaderEpoch(7), Offset(90))]
+
+
+@pytest.mark.parametrize(
+    ("start", "theirs", "fetch", "expected"),
+    [
+        (0, [(1, 0), (4, 60), (7, 90)], 100, None),
+        (30, [(1, 30), (4, 60)], 80, None),  # the end of its log is in epoch 4
+        (0, [(0, 0), (1, 3), (4, 60)], 80, 0),  # its first batch was of epoch 1
+        (0, [(1, 0), (3, 42), (4, 60)], 80, 42),  # the last batch of epoch 1
+        (0, [(1, 0), (4, 61)], 80, 60),  # the first batch of epoch 4
+        (60, [(5, 60)], 80, 60),
+        (0, [(4, 60)], 80, 0),  # a batch without an epoch
+        (0, [(1, 0), (4, 60), (8, 90)], 90, None),  # no record of epoch 8
+    ],
+)
+def test_epochs_that_the_follower_cannot_prove_are_the_leaders(
+    start: int, theirs: list[tuple[int, int]], fetch: int, expected: int | None
+) -> None:
+    unproven = UnprovenEpochs(Offset(start), [(LeaderEpoch(epoch), Offset(first)) for epoch, first in theirs])
+    assert first_epoch_difference(unproven, OURS, fetch_offset=Offset(fetch)) == expected
+
+
+def test_epochs_below_the_leaders_log_start_are_not_compared() -> None:
+    unproven = UnprovenEpochs(Offset(0), [(LeaderEpoch(3), Offset(0)), (LeaderEpoch(4), Offset(60))])
+    assert first_epoch_difference(unproven, OURS[1:], fetch_offset=Offset(80)) is None
+    assert first_epoch_difference(unproven, [], fetch_offset=Offset(80)) is None

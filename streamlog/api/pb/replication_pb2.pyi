@@ -195,6 +195,7 @@ class Follow(_message.Message):
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     SAVED_LOG_START_FIELD_NUMBER: _builtins.int
+    UNPROVEN_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """Chosen by the follower, above all earlier ones of this stream."""
     topic_id: _builtins.bytes
@@ -227,6 +228,10 @@ class Follow(_message.Message):
         `differs_from` if they differ. Empty: not compared.
         """
 
+    @_builtins.property
+    def unproven(self) -> Global___UnprovenEpochs:
+        """Absent: there are none, or an earlier release, which does not report them."""
+
     def __init__(
         self,
         *,
@@ -241,10 +246,11 @@ class Follow(_message.Message):
         credit_bytes: _builtins.int | None = ...,
         held: _abc.Iterable[Global___HeldBatch] | None = ...,
         saved_log_start: _builtins.int | None = ...,
+        unproven: Global___UnprovenEpochs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "last_epoch", b"last_epoch", "saved_log_start", b"saved_log_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "last_epoch", b"last_epoch", "saved_log_start", b"saved_log_start", "unproven", b"unproven"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "held", b"held", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "saved_log_start", b"saved_log_start", "slot", b"slot", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "held", b"held", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "saved_log_start", b"saved_log_start", "slot", b"slot", "topic_id", b"topic_id", "unproven", b"unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__credit_bytes: _TypeAlias = _typing.Literal["credit_bytes"]  # noqa: Y015
     _WhichOneofArgType__credit_bytes: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes"]  # noqa: Y015
@@ -260,6 +266,36 @@ class Follow(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__saved_log_start) -> _WhichOneofReturnType__saved_log_start | None: ...
 
 Global___Follow: _TypeAlias = Follow  # noqa: Y015
+
+@_typing.final
+class UnprovenEpochs(_message.Message):
+    """Leader epochs of the follower's log that it read from its batches after an unclean stop, and could not compare. The leader
+    sends `differs_from` where its own are others.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    start_offset: _builtins.int
+    """The first offset to compare; the last one is before `fetch_offset`."""
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]:
+        """In order, at most 64. Offsets before the first one have no epoch."""
+
+    def __init__(
+        self,
+        *,
+        start_offset: _builtins.int = ...,
+        epochs: _abc.Iterable[Global___EpochStart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnprovenEpochs: _TypeAlias = UnprovenEpochs  # noqa: Y015
 
 @_typing.final
 class HeldBatch(_message.Message):

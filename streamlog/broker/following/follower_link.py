@@ -283,6 +283,7 @@ class FollowerLink:
             credit_bytes=followed.credit_bytes,
             held=followed.held,
             saved_log_start=replica.saved_log_start,
+            unproven=replica.unproven_epochs(wire.EPOCHS_MAX),
         )
 
     def _on_ackable_end(self, followed: Followed) -> None:
@@ -364,6 +365,7 @@ class FollowerLink:
         try:
             if update.has_gaps:
                 replica.log.leader_has_gaps = True
+            replica.log.unproven_from = None
             replica.on_batches(batches, *facts)
         except StreamlogError as error:
             if followed.traces is not None:

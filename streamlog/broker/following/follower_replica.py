@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 from streamlog.errors import CorruptMessageError, DamagedFileError, FencedLeaderEpochError
 from streamlog.metrics import TopicTraffic
-from streamlog.model import INT64_MAX, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from streamlog.model import INT64_MAX, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.ports import Buffer
 from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.follower import FetchPosition, PartitionFollower
+from streamlog.replication.joining import UnprovenEpochs
 from streamlog.storage.log.batch_lookup import last_batches
 from streamlog.storage.log.log import Log
 
@@ -124,6 +125,23 @@ class FollowerReplica:
             held.append(one)
             end = one.next_offset
         return held
+
+    def unproven_epochs(self, count: int) -> UnprovenEpochs | None:
+        """For the leader to compare, the last `count`: damage of a batch's epoch, which its CRC does not cover, may not
+        show in what recovery has read. None where there are none, or where offsets may be missing: replicas may note
+        the epochs of such a log at other offsets.
+        """
+        log = self.log
+        if log.unproven_from is None or log.has_gaps:
+            return None
+        begin = max(log.unproven_from, log.log_start_offset)
+        if begin >= log.log_end_offset:
+            return None
+        later = [entry for entry in log.epochs.entries if entry.start_offset > begin]
+        if len(later) >= count:
+            return UnprovenEpochs(later[-count].start_offset, later[-count:])
+        epoch = log.epochs.epoch_of(begin)
+        return UnprovenEpochs(begin, later if epoch == NO_LEADER_EPOCH else [(epoch, begin), *later])
 
     async def on_differing(self, offset: Offset) -> None:
         """As `PartitionFollower.on_differing`."""

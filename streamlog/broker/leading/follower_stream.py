@@ -183,7 +183,7 @@ class FollowerStream:
                 limit=SLOTS_MAX,
             )
         self._last_slot = follow.slot
-        if follow.held:
+        if follow.held or follow.unproven is not None:
             self._compared[follow.slot] = follow
             self._compare_wake.set()
         else:
@@ -229,7 +229,7 @@ class FollowerStream:
             replica = self._find_leader(follow.topic_id, follow.partition)
             if self._check(replica, follow) is not None:
                 return None  # truncation by epochs comes first
-            return await replica.difference(follow.held, follow.fetch_offset)
+            return await replica.difference(follow.held, follow.unproven, follow.fetch_offset)
         except StreamlogError:
             return None  # sent when the slot is opened
 

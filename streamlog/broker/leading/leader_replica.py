@@ -33,7 +33,7 @@ from streamlog.model import Appended, BrokerId, EpochEnd, IsolationLevel, Leader
 from streamlog.ports import Clock, Tracing, Workers
 from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.isr import ProposedIsr
-from streamlog.replication.joining import first_difference
+from streamlog.replication.joining import UnprovenEpochs, first_difference, first_epoch_difference
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
 from streamlog.storage.log.batch_lookup import batches_between
 from streamlog.storage.log.log import Log
@@ -275,29 +275,43 @@ class LeaderReplica:
         if self._ended is None:
             self.state.on_gone(broker, self._now_ms())
 
-    async def difference(self, held: Sequence[HeldBatch], fetch_offset: Offset) -> Offset | None:
+    async def difference(
+        self, held: Sequence[HeldBatch], unproven: UnprovenEpochs | None, fetch_offset: Offset
+    ) -> Offset | None:
         """Where a follower's log, which ends at `fetch_offset` with the batches `held`, differs from this one; None:
         nowhere, as far as is known. Damage in this log says nothing about the follower's, so before the follower
         truncates anything, this one is examined there. StorageError, the error that ended this leadership.
         """
         try:
-            ours = await batches_between(
-                self.log, held[0].base_offset, held[-1].next_offset, COMPARED_PER_HELD * len(held)
-            )
+            differing = [await self._differing_batch(held, fetch_offset), self._differing_epoch(unproven, fetch_offset)]
         except (CorruptMessageError, DamagedFileError):
             return None
+        found = min((offset for offset in differing if offset is not None), default=None)
+        if found is None:
+            return None
+        examined_from = min(found, held[0].base_offset) if held else found
+        damaged = await self.log.is_damaged_since(examined_from)
         self.check()
-        found = first_difference(
+        return None if damaged else found
+
+    async def _differing_batch(self, held: Sequence[HeldBatch], fetch_offset: Offset) -> Offset | None:
+        if not held:
+            return None
+        count_max = COMPARED_PER_HELD * len(held)
+        ours = await batches_between(self.log, held[0].base_offset, held[-1].next_offset, count_max)
+        self.check()
+        return first_difference(
             held,
             ours,
             fetch_offset=fetch_offset,
             log_start=self.log_start_offset,
             has_gaps=self.log.has_gaps,
         )
-        if found is not None and await self.log.is_damaged_since(held[0].base_offset):
+
+    def _differing_epoch(self, unproven: UnprovenEpochs | None, fetch_offset: Offset) -> Offset | None:
+        if unproven is None or self.log.has_gaps:
             return None
-        self.check()
-        return found
+        return first_epoch_difference(unproven, self.log.epochs.entries, fetch_offset=fetch_offset)
 
     def on_differing(self, broker: BrokerId) -> None:
         """This follower's log differs from the leader's."""

@@ -83,6 +83,7 @@ class LogState:
         "segments",
         "serves_doubtful",
         "start_saved",
+        "unproven_from",
     )
 
     def __init__(
@@ -114,6 +115,7 @@ class LogState:
         self.damage = damage  # found at the start: what is intact before it is served, appends are refused
         self.gaps_noted = gaps_noted  # offsets may be missing between batches; a file in the directory says so
         self.incomplete = incomplete  # it may lack records that it had on stable storage; a file says so
+        self.unproven_from: Offset | None = None  # epochs from here on were not compared since an unclean stop
         self.leader_has_gaps = False  # of the leader that is followed
         self.lost_head: Offset | None = None  # with damage: the log's start before its first segments were lost
         self.damaged_segments: dict[Segment, ExaminationResult] = {}  # found since the start

@@ -169,6 +169,7 @@ class _Opening(Struct):
         found = await recovery.run()
         self.incomplete |= found.cut_bytes > 0
         log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
+        log.unproven_from = self.at.recovery_point
         log.derived.recovered(stale=recovery.producers_stale)
         for segment in found.segments[first:-1]:
             log.derived.note_transactions(segment)

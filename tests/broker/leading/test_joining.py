@@ -92,10 +92,41 @@ def test_a_sound_log_is_not_cut_to_fit_a_damaged_leader() -> None:
     play(story)
 
 
+def test_an_epoch_far_back_that_recovery_had_to_believe_is_compared() -> None:
+    """Above the recovery point no table says it, and the epochs do not fall: 0, then 0 where it was 1, then 1."""
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        await cluster.produce(b"first")
+        cluster.host(1).crash()
+        cluster.fence(1)
+        await cluster.ready(2, 3)
+        for i in range(40):
+            await cluster.produce(b"%d" % i)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        damage_last(cluster, 3, epoch=-1, back=40)
+        for node_id in (1, 3):
+            cluster.start(node_id)
+        await cluster.settled()
+        tables = {cluster.nodes[node_id].log().epochs.entries for node_id in (1, 2, 3)}
+        assert len(tables) == 1, "replicas differ"
+        assert cluster.probed("log_differs")
+        cluster.check()
+
+    play(story)
+
+
+def test_without_the_comparison_of_epochs_replicas_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeaderReplica, "_differing_epoch", lambda *_: None)
+    with pytest.raises(AssertionError, match="differ"):
+        test_an_epoch_far_back_that_recovery_had_to_believe_is_compared()
+
+
 def test_without_the_comparison_replicas_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect: what recovery must let pass, because compaction may explain it, comes back into the ISR."""
 
-    async def nowhere(self: LeaderReplica, held: object, fetch_offset: object) -> None:
+    async def nowhere(self: LeaderReplica, held: object, unproven: object, fetch_offset: object) -> None:
         return None
 
     monkeypatch.setattr(LeaderReplica, "difference", nowhere)
