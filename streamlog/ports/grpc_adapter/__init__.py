@@ -10,6 +10,7 @@ server_connection   its HTTP/2 connections and calls
 handlers            from a request's headers to its handler, and from the outcome to a status
 call                one call, on either side: messages, and how much may be under way
 connection          HTTP/2, on either side
+frame_reader        what arrives there, as frames and header blocks, bounded
 inflow              what has arrived and is not read, bounded for a whole server
 frames              HTTP/2's frames
 metadata            gRPC's header fields

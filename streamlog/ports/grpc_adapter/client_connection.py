@@ -128,7 +128,7 @@ class ClientConnection(Http2Connection):
                 break
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_settings:
+        if not self.has_settings:
             self.has_heard_tls = data[:1] in (b"\x15", b"\x16")
         super().data_received(data)
 
@@ -136,16 +136,16 @@ class ClientConnection(Http2Connection):
         return number >= self._next or not number % 2
 
     def on_fields(self, number: int, fields: HeaderFields, *, is_last: bool) -> None:
-        self._check_begun(number)
+        self.check_begun(number)
         call = self.calls.get(number)
         if call is None:
-            self._count_idle(1)
+            self.count_idle(1)
             return
         assert isinstance(call, ClientCall)
         if is_last:
             self._on_trailers(call, fields)
         elif _is_interim(fields):
-            self._count_idle(1)
+            self.count_idle(1)
         elif _OK not in fields or call.has_response:
             self.count_reset()
             error = None if call.has_response else status_of(fields)

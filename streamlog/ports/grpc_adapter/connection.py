@@ -1,20 +1,16 @@
 """One connection of HTTP/2: what both ends do alike. Frames are handled as they arrive, on the event loop.
 
-    data_received --whole frames; DATA in pieces--> a handler for each kind --> calls
-    write           what is written meanwhile goes out together afterwards
+    frames (`frame_reader`) --> a handler for each kind --> calls
+    write                       what is written meanwhile goes out together afterwards
 
-Nothing that a peer can send is without a bound:
+What is held for a peer is bounded:
 
-    a frame other than DATA, and a header block with its continuations    HEADER_BLOCK_BYTES_MAX
-    frames that carry nothing (pings, settings, priorities, empty ones)   IDLE_FRAMES_MAX a second
-    calls that are reset, by the peer or for its faults                   RESETS_MAX in RESETS_S
-    bytes of calls that are not read                                      `Inflow`, and a window for each call
-    answers that it does not read                                         senders wait beyond HIGH_WATER_BYTES; beyond
-                                                                          UNSENT_BYTES_MAX nothing is read from it
-    work at a time                                                        TURN_COST_MAX, then others have their turn
+    bytes of calls that are not read    `Inflow`, and a window for each call
+    answers that it does not read       senders wait beyond HIGH_WATER_BYTES; beyond UNSENT_BYTES_MAX nothing is read
+                                        from it
 
-Beyond the first three the connection ends with ENHANCE_YOUR_CALM, or FRAME_SIZE_ERROR. The connection's own window is
-always open: what counts is what is held, and a stream that is not read does not hold up the others.
+The connection's own window is always open: what counts is what is held, and a stream that is not read does not hold up
+the others.
 """
 
 from __future__ import annotations
@@ -27,64 +23,53 @@ from typing import Any, ClassVar, Final, cast
 from streamlog.errors import Status
 from streamlog.ports.grpc_adapter import frames
 from streamlog.ports.grpc_adapter.call import Http2Call
+from streamlog.ports.grpc_adapter.frame_reader import (
+    FRAME_BYTES_MAX,
+    HEADER_BLOCK_BYTES_MAX,
+    FrameReader,
+    check_priority,
+)
 from streamlog.ports.grpc_adapter.frames import Code, ConnectionFault, SettingKey
 from streamlog.ports.grpc_adapter.header_coding import HeaderDecoder, HeaderEncoder
 from streamlog.ports.grpc_adapter.inflow import Inflow
 from streamlog.ports.grpc_adapter.metadata import METADATA_BYTES_MAX, HeaderFields, Pairs
 from streamlog.ports.network import RpcError
 
-FRAME_BYTES_MAX: Final = 256 << 10
-"""Of DATA, which is passed on in pieces, in both directions."""
-HEADER_BLOCK_BYTES_MAX: Final = 4 * METADATA_BYTES_MAX
-"""What is larger than METADATA_BYTES_MAX is refused by a status, up to this: then the connection ends."""
 STREAM_WINDOW_BYTES: Final = 1 << 20
 """What the peer may send of a call that is not read, while there is room."""
 CONNECTION_WINDOW_BYTES: Final = 1 << 30
 CONNECTION_CREDIT_BYTES: Final = 1 << 20
 HIGH_WATER_BYTES: Final = 64 << 10
 UNSENT_BYTES_MAX: Final = 512 << 10
-IDLE_FRAMES_MAX: Final = 10_000
-"""A second. Clients of gRPC measure the way with a ping for each answer that they read."""
 HELD_MOST: Final = "of all connections it held most of the bytes of requests that wait (queued.max.request.bytes)"
 UNWRITTEN_MAX: Final = 32
 """What is written together at the end of a turn: of COPIED_BYTES_MAX at most each."""
-RESETS_MAX: Final = 2_000
-RESETS_S: Final = 10.0
 LEFT_MAX: Final = 1_000
 """Calls that this end has left and the peer may not know it yet: what still comes for them is dropped."""
 CLOSE_S: Final = 1.0
 """How long a connection that ends may take to send what is left."""
 SMALL_CREDIT_BYTES: Final = 64
 """A WINDOW_UPDATE of less counts as a frame that carries nothing: it costs more than it allows to send."""
-TURN_COST_MAX: Final = 1_000
-"""Of what has arrived together: a frame and a message cost 1. It is some milliseconds of the event loop."""
-DATA_PIECE_BYTES_MAX: Final = 32 << 10
-"""Of a DATA frame at a time: it may hold thousands of messages."""
-BLOCK_COST: Final = 20
-"""Of a header block, which may begin a call, and 1 more for each BLOCK_COST_BYTES."""
-BLOCK_COST_BYTES: Final = 64
 CALLS_A_CHANGE: Final = 8
 """Calls whose window changes, or which are looked at for another reason, count as one frame that carries nothing."""
 logging.getLogger("hpack").setLevel(logging.WARNING)  # below that it logs each field, passwords and tokens too
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection(FrameReader):
     """Ends with `lose`, for whatever reason."""
 
     is_client: ClassVar[bool]
     first_window_bytes: ClassVar[int]  # of a new stream
 
     def __init__(self, *, message_bytes_max: int, inflow: Inflow) -> None:
-        self.loop = asyncio.get_running_loop()
+        super().__init__()
         self.message_bytes_max = message_bytes_max
         self.calls: dict[int, Http2Call] = {}
         self.transport: asyncio.Transport
         self.is_open = False  # it has its transport
-        self.is_closed = False
         self.is_paused = False  # the transport has as much to send as it should
         self.is_leaving = False  # no new calls: GOAWAY was received or sent
         self.is_ready = False  # the peer has acknowledged our settings
-        self.heard = True  # something came since the last look
         self.send_window = frames.WINDOW_DEFAULT
         self.frame_bytes_max = frames.FRAME_SIZE_DEFAULT  # that the peer accepts
         self.calls_max = frames.WINDOW_MAX  # likewise
@@ -94,24 +79,10 @@ class Http2Connection(asyncio.Protocol):
         self.held = 0  # bytes of its calls that are not read
         self._initial_window = frames.WINDOW_DEFAULT
         self._uncredited = 0
-        self._rest = b""
-        self._is_resting = False  # the rest waits for its turn
-        self._has_settings = False
-        self._data_left = 0  # of the DATA frame that is arriving
-        self._data_number = 0
-        self._data_flags = 0
-        self._padding_left = 0  # that is arriving, behind it
-        self._block: bytearray | None = None  # header block that is arriving
-        self._block_number = 0
-        self._block_flags = 0
-        self._idle_frames, self._idle_since = 0, self.loop.time()
-        self._resets, self._resets_since = 0, self._idle_since
         self._left: dict[int, None] = {}
         self._encoder = HeaderEncoder()
         self._decoder = HeaderDecoder(HEADER_BLOCK_BYTES_MAX)
-        self._is_parsing = False
         self._unwritten: list[bytes] = []  # while it parses, or until the end of the turn
-        self.turn_left = 0  # of TURN_COST_MAX
         self._aborting: asyncio.TimerHandle | None = None  # once it is being closed
 
     # The transport.
@@ -133,8 +104,7 @@ class Http2Connection(asyncio.Protocol):
         self.write(begin + frames.settings(values) + frames.window_update(0, credit))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        while self._is_resting and not self.is_closed:
-            self._take(b"")
+        self.read_rest()
         self.lose("the connection broke" if exc is not None else "the peer has closed the connection")
         if self._aborting is not None:
             self._aborting.cancel()
@@ -147,10 +117,14 @@ class Http2Connection(asyncio.Protocol):
         self._read_or_wait()
         self.wake_a_sender()
 
+    def on_turn_end(self) -> None:
+        if self.is_resting or self.is_paused or not self.transport.is_reading():
+            self._read_or_wait()
+
     def _read_or_wait(self) -> None:
         if self.is_closed:
             return
-        if self._is_resting or (self.is_paused and self.transport.get_write_buffer_size() > UNSENT_BYTES_MAX):
+        if self.is_resting or (self.is_paused and self.transport.get_write_buffer_size() > UNSENT_BYTES_MAX):
             self.transport.pause_reading()
         elif not self.transport.is_reading():
             self.transport.resume_reading()
@@ -163,7 +137,7 @@ class Http2Connection(asyncio.Protocol):
             call.wake_sender()
 
     def write(self, data: bytes) -> None:
-        if self._is_parsing or self._unwritten:
+        if self.is_parsing or self._unwritten:
             self._unwritten.append(data)
         elif not self.is_closed:
             self.transport.write(data)
@@ -172,18 +146,18 @@ class Http2Connection(asyncio.Protocol):
         """Together with what else is written in this turn of the event loop: one write instead of one for each."""
         self._unwritten.append(data)
         if len(self._unwritten) == 1:
-            self.loop.call_soon(self._write_out)
+            self.loop.call_soon(self.write_out)
         elif len(self._unwritten) >= UNWRITTEN_MAX:
-            self._write_out()
+            self.write_out()
 
     def write_lines(self, data: Iterable[bytes | memoryview]) -> None:
         """Never while it parses."""
-        self._write_out()
+        self.write_out()
         if not self.is_closed:
             self.transport.writelines(data)
 
-    def _write_out(self) -> None:
-        if self._unwritten and not self._is_parsing:
+    def write_out(self) -> None:
+        if self._unwritten and not self.is_parsing:
             data = b"".join(self._unwritten)
             self._unwritten.clear()
             self.write(data)
@@ -192,9 +166,9 @@ class Http2Connection(asyncio.Protocol):
         """The connection ends, and all its calls."""
         if self.is_closed:
             return
-        self._write_out()
+        self.write_out()
         self.is_closed = self.is_leaving = True
-        self._rest, self._block, self._is_resting = b"", None, False
+        self.forget_rest()
         del self._inflow.open[self]
         self.transport.close()
         self._aborting = self.loop.call_later(CLOSE_S, self.transport.abort)
@@ -258,119 +232,11 @@ class Http2Connection(asyncio.Protocol):
 
     # Frames.
 
-    def data_received(self, data: bytes) -> None:
-        if self.is_closed:
-            return
-        self.heard = True
-        if self._is_resting:  # what came before has its turn first
-            self._rest += data
-        else:
-            self._take(data)
-
-    def _take(self, data: bytes) -> None:
-        self.turn_left = TURN_COST_MAX
-        self._is_parsing, self._is_resting = True, False
-        fault = None
-        try:
-            self._parse(data)
-        except ConnectionFault as found:
-            fault = (found.code, found.reason)  # not itself: it would hold this frame
-        finally:
-            self._is_parsing = False
-        self._write_out()
-        if fault is not None:
-            self.end(*fault)
-        elif self.turn_left <= 0 and self._rest and not self.is_closed:
-            self._is_resting = True
-            self.loop.call_soon(self._go_on)
-            self._read_or_wait()
-        elif self.is_paused:
-            self._read_or_wait()
-
-    def _go_on(self) -> None:
-        """With what has arrived and was left for another turn."""
-        if self._is_resting:
-            self._take(b"")
-            self._read_or_wait()
-
-    def _parse(self, data: bytes) -> None:
-        if self._rest:
-            data, self._rest = self._rest + data, b""
-        at, end = 0, len(data)
-        while at < end and self.turn_left > 0 and not self.is_closed:
-            self.turn_left -= 1
-            if self._data_left:
-                size = min(self._data_left, end - at, DATA_PIECE_BYTES_MAX)
-                self._data_left -= size
-                done = not self._data_left and self._data_flags & frames.END_STREAM
-                self._on_data(self._data_number, data[at : at + size], 0, bool(done))
-                at += size
-                continue
-            if self._padding_left:
-                size = min(self._padding_left, end - at)
-                self._padding_left -= size
-                at += size
-                continue
-            if end - at < frames.FRAME_BYTES:
-                break
-            size = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
-            kind, flags = data[at + 3], data[at + 4]
-            number = int.from_bytes(data[at + 5 : at + 9], "big") & frames.WINDOW_MAX
-            self._check_frame(kind, flags, number, size)
-            if kind == frames.DATA and flags & frames.PADDED:
-                if size and end - at == frames.FRAME_BYTES:
-                    break
-                padding = data[at + frames.FRAME_BYTES] if size else 0
-                self._on_padded_data(number, flags, size, padding)
-                at += frames.FRAME_BYTES + 1
-                continue
-            if kind == frames.DATA and size:
-                self._check_begun(number)
-                self._data_left, self._data_number, self._data_flags = size, number, flags
-                at += frames.FRAME_BYTES
-                continue
-            if end - at < frames.FRAME_BYTES + size:
-                break
-            at += frames.FRAME_BYTES
-            handler = _HANDLERS.get(kind)
-            if handler is not None:
-                handler(self, number, flags, data[at : at + size])
-            else:
-                self._count_idle(1)
-            at += size
-        if at < end and not self.is_closed:
-            self._rest = data[at:]
-
-    def _check_frame(self, kind: int, flags: int, number: int, size: int) -> None:
-        if self._block is not None and (kind != frames.CONTINUATION or number != self._block_number):
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is incomplete")
-        if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame must be SETTINGS")
-        if size > (FRAME_BYTES_MAX if kind == frames.DATA else HEADER_BLOCK_BYTES_MAX):
-            raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
-
-    def _count_idle(self, count: int) -> None:
-        self._idle_frames += count
-        if self._idle_frames > IDLE_FRAMES_MAX:
-            now = self.loop.time()
-            if now - self._idle_since < 1.0:
-                raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
-            self._idle_frames, self._idle_since = count, now
-
-    def count_reset(self) -> None:
-        """Of a call, by the peer or for a fault of the peer. ConnectionFault."""
-        self._resets += 1
-        if self._resets > RESETS_MAX:
-            now = self.loop.time()
-            if now - self._resets_since < RESETS_S:
-                raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"more than {RESETS_MAX} calls reset in {RESETS_S:g} s")
-            self._resets, self._resets_since = 1, now
-
-    def _check_begun(self, number: int) -> None:
+    def check_begun(self, number: int) -> None:
         if number == 0 or self._is_idle(number):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a frame of a stream that was not opened")
 
-    def _on_data(self, number: int, chunk: bytes, padding: int, is_last: bool) -> None:
+    def on_data(self, number: int, chunk: bytes, padding: int, is_last: bool) -> None:
         self._uncredited += len(chunk) + padding
         if self._uncredited >= CONNECTION_CREDIT_BYTES:
             self.write(frames.window_update(0, self._uncredited))
@@ -378,12 +244,12 @@ class Http2Connection(asyncio.Protocol):
         call = self.calls.get(number)
         if call is None:
             if number and number not in self._left:
-                self._data_number = 0  # the rest of the frame is dropped
+                self.drop_data()
                 self.count_reset()
                 self.write(frames.reset(number, Code.STREAM_CLOSED))
             return
         if call.peer_is_done:
-            self._data_number = 0
+            self.drop_data()
             self.count_reset()
             self.give_up(call, Code.STREAM_CLOSED, RpcError(Status.INTERNAL, "the peer has sent more after its last"))
             return
@@ -398,72 +264,24 @@ class Http2Connection(asyncio.Protocol):
             call.on_done()
             self.on_peer_done(call)
 
-    def _on_empty_data(self, number: int, flags: int, payload: bytes) -> None:
-        self._check_begun(number)
-        self._count_idle(1)
-        self._on_data(number, b"", 0, bool(flags & frames.END_STREAM))
+    def on_block(self, number: int, block: bytes, *, is_last: bool) -> None:
+        self.on_fields(number, self._decoder.decode(block), is_last=is_last)
 
-    def _on_padded_data(self, number: int, flags: int, size: int, padding: int) -> None:
-        """The begin of its frame, which has `size` bytes: one for the size of the padding, data, the padding."""
-        self._check_begun(number)
-        if padding >= size:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "padding beyond the frame")
-        self._data_left, self._data_number, self._data_flags = size - 1 - padding, number, flags
-        self._padding_left = padding
-        self._on_data(number, b"", padding + 1, False)
-        if not self._data_left:
-            self._on_empty_data(number, flags, b"")
-
-    def _on_headers(self, number: int, flags: int, payload: bytes) -> None:
-        if number == 0:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "HEADERS without a stream")
-        padding = 0
-        if flags & frames.PADDED:
-            if not payload:
-                raise ConnectionFault(Code.PROTOCOL_ERROR, "padding beyond the frame")
-            padding, payload = payload[0], payload[1:]
-        if flags & frames.HAS_PRIORITY:
-            self._check_priority(number, payload[:5])
-            payload = payload[5:]
-        if padding > len(payload):
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "padding beyond the frame")
-        block = payload[: len(payload) - padding]
-        if flags & frames.END_HEADERS:
-            self._on_block(number, flags, block)
+    def on_frame(self, kind: int, number: int, flags: int, payload: bytes) -> None:
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, number, flags, payload)
         else:
-            self._block, self._block_number, self._block_flags = bytearray(block), number, flags
-
-    def _on_continuation(self, number: int, flags: int, payload: bytes) -> None:
-        if self._block is None:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
-        if not payload:
-            self._count_idle(1)
-        self._block += payload
-        if len(self._block) > HEADER_BLOCK_BYTES_MAX:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block is too large")
-        if flags & frames.END_HEADERS:
-            block, self._block = bytes(self._block), None
-            self._on_block(number, self._block_flags, block)
-
-    def _on_block(self, number: int, flags: int, block: bytes) -> None:
-        self.turn_left -= BLOCK_COST + len(block) // BLOCK_COST_BYTES
-        self.on_fields(number, self._decoder.decode(block), is_last=bool(flags & frames.END_STREAM))
+            self.count_idle(1)
 
     def _on_priority(self, number: int, flags: int, payload: bytes) -> None:
         if number == 0:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "PRIORITY without a stream")
-        self._check_priority(number, payload)
-        self._count_idle(1)
-
-    @staticmethod
-    def _check_priority(number: int, payload: bytes) -> None:
-        if len(payload) != 5:
-            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a priority has five bytes")
-        if int.from_bytes(payload[:4], "big") & frames.WINDOW_MAX == number:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
+        check_priority(number, payload)
+        self.count_idle(1)
 
     def _on_reset(self, number: int, flags: int, payload: bytes) -> None:
-        self._check_begun(number)
+        self.check_begun(number)
         if len(payload) != 4:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "RST_STREAM has four bytes")
         self.count_reset()
@@ -477,15 +295,15 @@ class Http2Connection(asyncio.Protocol):
         if flags & frames.ACK:
             if payload:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, "an acknowledgement with settings")
-            self._count_idle(1)
+            self.count_idle(1)
             self.is_ready = True
             return
         if len(payload) % frames.SETTING_BYTES:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a setting has six bytes")
-        self._count_idle(1 + len(payload) // frames.SETTING_BYTES)
+        self.count_idle(1 + len(payload) // frames.SETTING_BYTES)
         for key, value in frames.settings_of(payload):
             self._on_setting(key, value)
-        self._has_settings = True
+        self.has_settings = True
         self.write(frames.SETTINGS_ACK)
         self.on_settings()
 
@@ -521,7 +339,7 @@ class Http2Connection(asyncio.Protocol):
     def _count_calls(self) -> None:
         """All of them are looked at."""
         count = len(self.calls) // CALLS_A_CHANGE
-        self._count_idle(count)
+        self.count_idle(count)
         self.turn_left -= count
 
     def _on_push(self, number: int, flags: int, payload: bytes) -> None:
@@ -532,7 +350,7 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "PING has eight bytes")
-        self._count_idle(1)
+        self.count_idle(1)
         if not flags & frames.ACK:
             self.write(frames.frame(frames.PING, frames.ACK, 0, payload))
 
@@ -541,7 +359,7 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "GOAWAY of a stream")
         if len(payload) < 8:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "GOAWAY has eight bytes or more")
-        self._count_idle(1)
+        self.count_idle(1)
         self._count_calls()
         self.is_leaving = True
         last = int.from_bytes(payload[:4], "big") & frames.WINDOW_MAX
@@ -558,13 +376,13 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a frame of a stream that was not opened")
         call = self.calls.get(number)
         if call is None:
-            self._count_idle(1)
+            self.count_idle(1)
             return
         was_open = call.send_window > 0
         call.send_window += credit
         if credit and call.send_window <= frames.WINDOW_MAX:
             if credit < SMALL_CREDIT_BYTES:
-                self._count_idle(1)
+                self.count_idle(1)
             if not was_open:
                 call.wake_sender()
             return
@@ -580,7 +398,7 @@ class Http2Connection(asyncio.Protocol):
         if self.send_window > frames.WINDOW_MAX:
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "WINDOW_UPDATE beyond the largest window")
         if credit < SMALL_CREDIT_BYTES:
-            self._count_idle(1)
+            self.count_idle(1)
         self.wake_a_sender()
 
     # What the two ends do differently.
@@ -621,8 +439,6 @@ class Http2Connection(asyncio.Protocol):
 
 
 _HANDLERS: Final[dict[int, Callable[[Any, int, int, bytes], None]]] = {
-    frames.DATA: Http2Connection._on_empty_data,
-    frames.HEADERS: Http2Connection._on_headers,
     frames.PRIORITY: Http2Connection._on_priority,
     frames.RST_STREAM: Http2Connection._on_reset,
     frames.SETTINGS: Http2Connection._on_settings,
@@ -630,5 +446,4 @@ _HANDLERS: Final[dict[int, Callable[[Any, int, int, bytes], None]]] = {
     frames.PING: Http2Connection._on_ping,
     frames.GOAWAY: Http2Connection._on_go_away,
     frames.WINDOW_UPDATE: Http2Connection._on_window_update,
-    frames.CONTINUATION: Http2Connection._on_continuation,
 }

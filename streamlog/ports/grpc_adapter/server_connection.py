@@ -197,7 +197,7 @@ class ServerConnection(Http2Connection):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a stream of the client with an even number")
         if number <= self.last_number:
             if number in self._left:
-                self._count_idle(1)
+                self.count_idle(1)
                 return
             raise ConnectionFault(Code.STREAM_CLOSED, "HEADERS of a stream that has ended")
         self.last_number = number

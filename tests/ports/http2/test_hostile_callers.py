@@ -11,8 +11,9 @@ from collections.abc import Callable
 import hpack
 import pytest
 
-from streamlog.ports.grpc_adapter import connection as limits
+from streamlog.ports.grpc_adapter import frame_reader as limits
 from streamlog.ports.grpc_adapter import frames
+from streamlog.ports.grpc_adapter.connection import HIGH_WATER_BYTES, UNSENT_BYTES_MAX
 from streamlog.ports.grpc_adapter.frames import Code, SettingKey
 from streamlog.ports.grpc_adapter.server_connection import ServerConnection
 
@@ -354,13 +355,13 @@ async def test_a_caller_that_reads_nothing_is_not_read_either() -> None:
     peer.feed(frames.window_update(0, 1 << 30) + frames.settings({SettingKey.INITIAL_WINDOW_SIZE: 1 << 30}))
     peer.feed(b"".join(peer.call(2 * at + 1, SOURCE) for at in range(40)))
     await settled()
-    assert peer.wire.unread <= limits.HIGH_WATER_BYTES + limits.FRAME_BYTES_MAX
+    assert peer.wire.unread <= HIGH_WATER_BYTES + limits.FRAME_BYTES_MAX
     pings = 0
     while peer.wire.reading:
         peer.clock.now += 1.0
         peer.feed(frames.PING_OF_OURS * 100)
         pings += 100
-        assert pings * 17 <= 2 * limits.UNSENT_BYTES_MAX
+        assert pings * 17 <= 2 * UNSENT_BYTES_MAX
     peer.wire.reads = True
     peer.wire.read()
     assert peer.wire.reading

@@ -9,7 +9,7 @@ import pytest
 
 from streamlog.errors import Status
 from streamlog.ports import NotSentError, RpcError
-from streamlog.ports.grpc_adapter import connection as limits
+from streamlog.ports.grpc_adapter import frame_reader as limits
 from streamlog.ports.grpc_adapter import frames
 from streamlog.ports.grpc_adapter.call import Http2Call
 from streamlog.ports.grpc_adapter.client_connection import ClientConnection, ClientStream
