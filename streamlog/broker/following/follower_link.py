@@ -44,12 +44,14 @@ from streamlog.errors import (
 from streamlog.model import Offset
 from streamlog.ports import Probe, Random, RpcError, Stream, Tracing
 from streamlog.records.held_batch import HeldBatch
+from streamlog.replication.joining import UnprovenEpochs
 
 FOLLOWS_PER_MESSAGE: Final = 2_000
 """Some 60 bytes each; the message has a bound (replica_wire.REQUEST_BYTES_MAX)."""
 HELD_COUNT: Final = 16
 """Batches that are named to the leader when following begins; four times as many each time they differed."""
-HELD_PER_MESSAGE: Final = 20_000
+NAMED_PER_MESSAGE: Final = 20_000
+"""Batches and leader epochs that are named to the leader: 30 bytes each at most."""
 READ_AT_ONCE: Final = 16
 """Logs whose last batches are read at the same time."""
 RETRY_S: Final = (0.02, 1.0)
@@ -247,13 +249,14 @@ class FollowerLink:
         reported, self._to_report = self._to_report, {}
         positions = [self._position(followed) for followed in reported]
         follows: list[Follow] = []
-        held = 0
+        named = 0
         for followed in list(self._to_follow)[:FOLLOWS_PER_MESSAGE]:
-            held += len(followed.held)
-            if follows and held > HELD_PER_MESSAGE:
+            unproven = followed.replica.unproven_epochs(wire.EPOCHS_MAX)
+            named += len(followed.held) + (0 if unproven is None else len(unproven.epochs))
+            if follows and named > NAMED_PER_MESSAGE:
                 break
             del self._to_follow[followed]
-            follows.append(self._new_slot(followed))
+            follows.append(self._new_slot(followed, unproven))
         return Request(follows=follows, positions=positions, unfollow=unfollow)
 
     def _position(self, followed: Followed) -> Position:
@@ -261,7 +264,7 @@ class FollowerLink:
         saved_log_start, followed.saved_log_start = followed.saved_log_start, None
         return Position(followed.slot, followed.reported_end, followed.credit_bytes, saved_log_start)
 
-    def _new_slot(self, followed: Followed) -> Follow:
+    def _new_slot(self, followed: Followed, unproven: UnprovenEpochs | None) -> Follow:
         replica, at = followed.replica, followed.replica.position()
         followed.state, followed.slot = FollowState.FOLLOWED, self._next_slot
         self._next_slot += 1
@@ -283,7 +286,7 @@ class FollowerLink:
             credit_bytes=followed.credit_bytes,
             held=followed.held,
             saved_log_start=replica.saved_log_start,
-            unproven=replica.unproven_epochs(wire.EPOCHS_MAX),
+            unproven=unproven,
         )
 
     def _on_ackable_end(self, followed: Followed) -> None:

@@ -1,4 +1,4 @@
-"""A link whose node stops: what a timer would begin then is not begun, and nothing is logged."""
+"""A link to a leader: how large its messages may be, and its end."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from streamlog.broker.following.follower_link import FollowerLink, FollowState
+from streamlog.broker.following.follower_link import FOLLOWS_PER_MESSAGE, HELD_COUNT, FollowerLink, FollowState
 from streamlog.broker.following.follower_replica import FollowerReplica
-from streamlog.broker.replica_wire import FollowerHello
+from streamlog.broker.replica_wire import REQUEST_BYTES_MAX, FollowerHello, decode_request, encode_request
 from streamlog.broker.throttle import Throttle
-from streamlog.model import BrokerEpoch, BrokerId
+from streamlog.model import (
+    INT32_MAX,
+    INT64_MAX,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    TopicId,
+    TopicPartition,
+)
 from streamlog.ports import Random, Stream
 from streamlog.records.held_batch import HeldBatch
+from streamlog.replication.follower import FetchPosition
+from streamlog.replication.joining import UnprovenEpochs
+from tests.support.clocks import FakeClock
 
 
 class Replica:
     """As much of a follower's replica as following it again needs."""
+
+    topic_id = TopicId(bytes(16))
+    partition = TopicPartition("t", PartitionId(INT32_MAX))
+    leader_epoch = LeaderEpoch(INT32_MAX)
+    saved_log_start = Offset(INT64_MAX)
 
     def __init__(self) -> None:
         self.on_ackable_end: Any = None
@@ -25,6 +43,14 @@ class Replica:
     async def held(self, count: int) -> Sequence[HeldBatch]:
         self.reads += 1
         return ()
+
+    def position(self) -> FetchPosition:
+        return FetchPosition(Offset(INT64_MAX), LeaderEpoch(INT32_MAX), Offset(INT64_MAX), Offset(INT64_MAX))
+
+    def unproven_epochs(self, count: int) -> UnprovenEpochs:
+        """As many as may be, and as large."""
+        epochs = [(LeaderEpoch(INT32_MAX - count + i), Offset(INT64_MAX - count + i)) for i in range(count)]
+        return UnprovenEpochs(Offset(INT64_MAX), epochs)
 
 
 class SlowToEnd:
@@ -46,6 +72,28 @@ class SlowToEnd:
 
 def quiet(event: str, /, **fields: object) -> None:
     pass
+
+
+async def test_what_is_named_of_many_logs_fits_into_messages() -> None:
+    held = [
+        HeldBatch(Offset(end - 1), Offset(end), LeaderEpoch(INT32_MAX), 2**32 - 1, 2**32 - 1)
+        for end in range(INT64_MAX - HELD_COUNT, INT64_MAX)
+    ]
+    async with asyncio.TaskGroup() as tasks:
+        link = FollowerLink(
+            tasks, throttle=Throttle(FakeClock()), in_sync=lambda _: True, random=cast(Random, None), probe=quiet
+        )
+        for _ in range(3 * FOLLOWS_PER_MESSAGE):
+            link.follow(cast(FollowerReplica, Replica()))
+        for followed in link._followed.values():
+            followed.held = held
+            link._to_follow[followed] = None
+        slots: list[int] = []
+        while link._to_follow:
+            message = encode_request(link._pending())
+            assert len(message) <= REQUEST_BYTES_MAX
+            slots += [follow.slot for follow in decode_request(message).follows]
+        assert slots == list(range(3 * FOLLOWS_PER_MESSAGE))
 
 
 async def test_a_timer_that_falls_into_the_end_of_the_node_begins_nothing() -> None:
