@@ -13,10 +13,11 @@ from streamlog.errors import (
     InconsistentClusterError,
     InvalidRequestError,
     OutcomeUnknownError,
+    RequestTimedOutError,
     StaleBrokerEpochError,
     StreamlogError,
 )
-from streamlog.model import BrokerEpoch, BrokerId, Offset
+from streamlog.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from streamlog.ports import RpcError
 from streamlog.replication.leader import GONE_MAX_MS
 from streamlog.sim.files.disk import DiskFaults
@@ -358,6 +359,33 @@ def test_a_replica_that_was_absent_joins_with_the_log_start_in_its_checkpoint() 
         cluster.start(3)
         await cluster.ready(3)
         assert cluster.nodes[3].log().log_start_offset == 5
+
+    play(story)
+
+
+def test_a_new_leader_deletes_all_that_was_acknowledged_or_says_that_it_cannot_know_it() -> None:
+    """What its high watermark is when it begins to lead may be below that: it deleted less, and said it was all."""
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        await cluster.settled()
+        await cluster.produce(*(b"%d" % i for i in range(10)))
+        cluster.host(3).crash()
+        cluster.host(1).crash()
+        cluster.fence(1)
+        await cluster.ready(2)
+        node = cluster.nodes[2]
+        replicas = node.replicas
+        assert replicas is not None
+        assert node.leader().high_watermark == 0
+        for before in (None, Offset(10)):
+            deleting = replicas.delete_records("t", None, PartitionId(0), before, within_s=0.5)
+            with pytest.raises(RequestTimedOutError, match="does not know yet which records are committed"):
+                await cluster.host(2).spawn(deleting)
+        assert node.log().log_start_offset == 0
+        cluster.start(3)
+        deletion = await cluster.host(2).spawn(replicas.delete_records("t", None, PartitionId(0), None, within_s=30.0))
+        assert deletion.log_start == 10
 
     play(story)
 

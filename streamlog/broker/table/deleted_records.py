@@ -1,6 +1,7 @@
 """Records deleted at a client's request (Kafka's delete-records): the log of a partition starts later from now on.
 
     leader     before <= high watermark --advance--> log start --checkpoint--> durable
+               a new one waits until it knows what former leaders have had acknowledged
     followers  the log start arrives on the replication stream --checkpoint--> durable, confirmed
     others     join the ISR only once the log start in their checkpoint is not below the leader's
 
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError, StorageError
+from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError, RequestTimedOutError, StorageError
 from streamlog.model import Offset
 from streamlog.storage.directories.directories import LogDirectories
 from streamlog.storage.log.log import Log
@@ -32,10 +33,13 @@ class LocalDeletion(NamedTuple):
     leader: LeaderReplica  # in whose leadership it was made
 
 
-async def delete_before(leader: LeaderReplica, before: Offset | None, directories: LogDirectories) -> LocalDeletion:
-    """Delete the records below `before`; None: below the high watermark.
+async def delete_before(
+    leader: LeaderReplica, before: Offset | None, directories: LogDirectories, *, within_s: float
+) -> LocalDeletion:
+    """Delete the records below `before`; None: all that are committed.
 
-    PolicyViolationError, OffsetOutOfRangeError, StorageError; the error that ended the leadership.
+    PolicyViolationError, OffsetOutOfRangeError, StorageError; the error that ended the leadership. RequestTimedOutError
+    where a new leader does not know `within_s` seconds what is committed.
     """
     leader.check()
     if not leader.settings.log.cleanup_delete:
@@ -44,6 +48,8 @@ async def delete_before(leader: LeaderReplica, before: Offset | None, directorie
             "offset; add delete to its cleanup.policy first",
             field="topic",
         )
+    if before is None or before > leader.high_watermark:
+        await _know_committed(leader, within_s)
     end = leader.high_watermark
     offset = end if before is None else before
     if offset > end:
@@ -59,6 +65,18 @@ async def delete_before(leader: LeaderReplica, before: Offset | None, directorie
     await _save(leader.log, directories)
     leader.check()
     return LocalDeletion(leader.log_start_offset, leader)
+
+
+async def _know_committed(leader: LeaderReplica, within_s: float) -> None:
+    """A new leader's high watermark may still be below what was acknowledged: less would be deleted than was asked."""
+    try:
+        async with asyncio.timeout(within_s):
+            await leader.wait_for_former_leaders()
+    except TimeoutError:
+        raise RequestTimedOutError(
+            f"{leader.partition}: the new leader does not know yet which records are committed, since too few replicas "
+            "are in sync; nothing was deleted. Repeat the deletion when they are"
+        ) from None
 
 
 async def confirm(log_of: Callable[[], Log], start: Offset, directories: LogDirectories) -> None:

@@ -320,10 +320,11 @@ class Replicas:
         return await self.repairs.examine(log, dry_run=dry_run)
 
     async def delete_records(
-        self, topic: str, topic_id: TopicId | None, partition: PartitionId, before: Offset | None
+        self, topic: str, topic_id: TopicId | None, partition: PartitionId, before: Offset | None, *, within_s: float
     ) -> LocalDeletion:
         """As the leader: `deleted_records.delete_before`. Errors as `leader`, too."""
-        return await deleted_records.delete_before(self.leader(topic, topic_id, partition), before, self._directories)
+        leader = self.leader(topic, topic_id, partition)
+        return await deleted_records.delete_before(leader, before, self._directories, within_s=within_s)
 
     async def confirm_log_start(self, topic_id: TopicId, partition: PartitionId, start: Offset) -> None:
         """As a follower: `deleted_records.confirm`. UnknownTopicIdError, NotLeaderError (it is not here)."""

@@ -47,9 +47,9 @@ class DeletingReplicas(Protocol):
     """The partition table of this node: streamlog.broker.Replicas."""
 
     async def delete_records(
-        self, topic: str, topic_id: TopicId | None, partition: PartitionId, before: Offset | None
+        self, topic: str, topic_id: TopicId | None, partition: PartitionId, before: Offset | None, *, within_s: float
     ) -> LocalDeletion:
-        """As the leader."""
+        """As the leader, which knows within so many seconds what is committed."""
         ...
 
 
@@ -112,12 +112,16 @@ class RecordDeletions:
         self, some: Mapping[TopicPartition, Offset | None], timeout_s: float
     ) -> dict[TopicPartition, pb.DeleteRecordsResult]:
         """By this node, as the leader."""
+        loop = asyncio.get_running_loop()
 
         async def one(at: TopicPartition) -> pb.DeleteRecordsResult:
             try:
                 self._leader_of(at)
-                deletion = await self._replicas.delete_records(at.topic, None, at.partition, some[at])
-                await self._confirmed(at, deletion, timeout_s * _SHARE)
+                until_s = loop.time() + timeout_s * _SHARE
+                deletion = await self._replicas.delete_records(
+                    at.topic, None, at.partition, some[at], within_s=timeout_s * _SHARE * _SHARE
+                )
+                await self._confirmed(at, deletion, until_s - loop.time())
             except StreamlogError as error:
                 return convert.refused(at, error)
             return convert.result(at, deletion.log_start)

@@ -47,7 +47,7 @@ def fill(rig: Rig) -> list[bytes]:
         if number % 3 == 0:
             rig.do(log.roll_now)
         rig.produce(value)
-    rig.machine.run(rig.replicas.delete_records("t", None, P0, Offset(5)))
+    rig.machine.run(rig.replicas.delete_records("t", None, P0, Offset(5), within_s=1.0))
     rig.do(lambda: log.remove_oldest(1))
     rig.rest()
     return written[5:]

@@ -96,7 +96,7 @@ def test_segments_that_are_deleted_while_they_are_copied_are_not_in_the_copy(mon
     rig.rest(2)
     (copy,) = [name for name in rig.machine.fs.list("/data1") if name.endswith("-future")]
     assert "00000000000000000003.log" in rig.machine.fs.list(f"/data1/{copy}")
-    rig.machine.run(rig.replicas.delete_records("t", None, P0, Offset(10)))
+    rig.machine.run(rig.replicas.delete_records("t", None, P0, Offset(10), within_s=1.0))
     rig.do(lambda: rig.leader("t").log.remove_oldest(2))
     rig.rest(60)
     assert where(rig) == [1]

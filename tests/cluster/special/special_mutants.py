@@ -171,9 +171,11 @@ def a_replica_joins_with_an_old_log_start() -> AbstractContextManager[object]:
 def a_deletion_takes_one_record_more() -> AbstractContextManager[object]:
     delete_before = deleted_records.delete_before
 
-    async def mutant(leader: Any, before: Offset | None, directories: Any) -> deleted_records.LocalDeletion:
+    async def mutant(
+        leader: Any, before: Offset | None, directories: Any, **named: Any
+    ) -> deleted_records.LocalDeletion:
         more = None if before is None else min(Offset(before + 1), leader.high_watermark)
-        return await delete_before(leader, more, directories)
+        return await delete_before(leader, more, directories, **named)
 
     return _patched((deleted_records, "delete_before", mutant))
 
