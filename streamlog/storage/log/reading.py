@@ -31,7 +31,7 @@ from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.files import names
 from streamlog.storage.log.damage import check_transaction_index, damage_at, examine_segment, unreadable
 from streamlog.storage.log.state import LogState
-from streamlog.storage.segments.batch_checks import BatchContext, check_batches
+from streamlog.storage.segments.batch_checks import BatchContext, check_batches, plain_run
 from streamlog.storage.segments.scan import ReadAt, Scan, WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import SCAN_BYTES, Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
@@ -175,8 +175,11 @@ async def _read_checked(
         epochs=epochs,
         strict_epochs=True,
     )
-    size = min(stop + HEADER_SIZE, segment.size_bytes) - anchor
-    data, next_offset = await segment.file.read_with(size, anchor, partial(_checked, context, start, offset))
+    checked = await segment.file.read_with(stop - anchor, anchor, partial(_checked_plain, context, start, offset))
+    if checked is None:
+        size = min(stop + HEADER_SIZE, segment.size_bytes) - anchor
+        checked = await segment.file.read_with(size, anchor, partial(_checked, context, start, offset))
+    data, next_offset = checked
     if generation == log.durability.generation:
         segment.verified.add(anchor, stop, next_offset)
     return data
@@ -238,6 +241,14 @@ def _anchor(segment: Segment, start: int) -> tuple[int, Offset, Offset | None]:
     if 0 < entry.position < start:
         return entry.position, segment.base_offset, entry.offset
     return 0, segment.base_offset, None
+
+
+def _checked_plain(context: BatchContext, start: int, offset: Offset, data: bytes) -> tuple[bytes, Offset] | None:
+    """As `_checked`, for batches that all join; None: they do not, or one is corrupt."""
+    run = plain_run(data, context, start)
+    if run.end < context.stop or run.offset_at is None or (start > context.position and run.offset_at > offset):
+        return None
+    return data if context.position == start else data[start - context.position :], run.next_offset
 
 
 def _checked(context: BatchContext, start: int, offset: Offset, data: bytes) -> tuple[bytes, Offset]:
