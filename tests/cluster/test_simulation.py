@@ -34,6 +34,7 @@ FOUND = {
     1004291: "damage to what a replica has reported, before its leader has counted the report",
     1102437: "a leader in whose log a leader epoch is in doubt had its followers cut their sound logs",
     2000464: "an older leader epoch, damaged above the recovery point, was believed by recovery",
+    2007192: "a repair fetched a changed base offset and the lost header behind it one by one, and neither fitted",
     2004382: "a new leader deleted all up to a high watermark that was behind what was acknowledged",
     2000695: "a disk is lost after the report that its leader counts later",
 }

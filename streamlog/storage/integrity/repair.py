@@ -8,12 +8,16 @@ index of aborted transactions gets the entries of the old one, and those found i
 
 What is only in doubt is fetched, too: either the other replica has the leader epoch of the log's table, and its batch
 is taken, or it has the same bytes, and the table is wrong.
+
+Damage that stands side by side is fetched as one range: where a base offset has been changed, or a header is gone, no
+batch need begin or end at the offsets in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Final, cast
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import Offset
@@ -89,11 +93,12 @@ class _Repair:
         parts: list[VerifiedRange | SegmentDamage] = [*self._found.intact, *self._found.damages]
         # Offsets that are missing before a batch are damage of no bytes, at its position.
         parts.sort(key=lambda part: (part.begin, 1) if isinstance(part, VerifiedRange) else (part.position, 0))
-        for part in parts:
-            if isinstance(part, VerifiedRange):
-                await self._copy(part)
+        for is_intact, run in groupby(parts, key=lambda part: isinstance(part, VerifiedRange)):
+            if is_intact:
+                for part in cast(Iterable[VerifiedRange], run):
+                    await self._copy(part)
             else:
-                await self._fill(part)
+                await self._fill(list(cast(Iterable[SegmentDamage], run)))
 
     async def _copy(self, part: VerifiedRange) -> None:
         position, size = part.begin, CHUNK_BYTES
@@ -107,24 +112,25 @@ class _Repair:
             size = CHUNK_BYTES if taken else size * 2
             position += taken
 
-    async def _fill(self, part: SegmentDamage) -> None:
-        expected, at, own = part.begin_offset, 0, b""
-        if part.in_doubt:
-            own = await self._segment.file.read(part.end_position - part.position, part.position)
+    async def _fill(self, damages: Sequence[SegmentDamage]) -> None:
+        first, last = damages[0], damages[-1]
+        expected, own, is_in_doubt = first.begin_offset, b"", any(one.in_doubt for one in damages)
+        if is_in_doubt:
+            own = await self._segment.file.read(last.end_position - first.position, first.position)
         table = self._log.epochs.entries
-        async for data in self._fetch(part.begin_offset, part.end_offset):
+        async for data in self._fetch(first.begin_offset, last.end_offset):
             context = BatchContext(
                 path="the fetched batches",
                 position=0,
                 stop=len(data),
                 expected=expected,
-                bound=part.end_offset,
-                epochs=NO_EPOCHS if part.in_doubt else table,
+                bound=last.end_offset,
+                epochs=NO_EPOCHS if is_in_doubt else table,
             )
             intact = check_batches(data, context)
             for position, header in intact.batches:
-                by_table, stop = epoch_in(table, header.last_offset), position + header.size_bytes
-                if header.leader_epoch != by_table and data[position:stop] != own[at + position : at + stop]:
+                by_table = epoch_in(table, header.last_offset)
+                if header.leader_epoch != by_table and data[position : position + header.size_bytes] not in own:
                     raise CorruptMessageError(
                         f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, but has"
                         f" {by_table} here"
@@ -132,10 +138,9 @@ class _Repair:
                 if header.base_offset > expected and not self._log.has_gaps:
                     raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was expected")
                 expected = header.next_offset
-            at += len(data)
             self._add(data, intact)
-        if expected < part.end_offset and not self._log.has_gaps:
-            raise CorruptMessageError(f"nothing was fetched from {expected} on, up to {part.end_offset}")
+        if expected < last.end_offset and not self._log.has_gaps:
+            raise CorruptMessageError(f"nothing was fetched from {expected} on, up to {last.end_offset}")
 
     def _context(self, position: int, stop: int) -> BatchContext:
         return BatchContext(

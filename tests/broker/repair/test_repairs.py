@@ -56,6 +56,9 @@ def damage(cluster: Cluster, node_id: int, how: str, number: int = 7) -> None:
             disk.damage(path, place + 12, struct.pack(">i", 77))
         case "records":
             disk.damage(path, place + HEADER_SIZE + 20, b"??????")
+        case "offset and zeros":
+            disk.damage(path, place, struct.pack(">q", 3 * number + 2))
+            disk.damage(path, place_of(cluster, node_id, number + 1), bytes(HEADER_SIZE))
         case "zeros":
             disk.damage(path, place, bytes(9_000))
         case "missing":
@@ -77,6 +80,7 @@ def damage(cluster: Cluster, node_id: int, how: str, number: int = 7) -> None:
 
 
 HOW = ("offset", "length", "epoch", "records", "zeros")
+BESIDE = (("missing", 0), ("missing", 7), ("offset and zeros", 0), ("offset and zeros", 7))
 
 
 async def read_all(cluster: Cluster, node_id: int) -> dict[int, bytes]:
@@ -127,7 +131,7 @@ def test_a_leader_repairs_what_a_consumer_wants(how: str) -> None:
     play(story)
 
 
-@pytest.mark.parametrize(("how", "number"), [*((how, 7) for how in HOW), ("missing", 0), ("missing", 7)])
+@pytest.mark.parametrize(("how", "number"), [*((how, 7) for how in HOW), *BESIDE])
 def test_a_follower_repairs_what_is_found(how: str, number: int) -> None:
     async def story(cluster: Cluster) -> None:
         whole = await filled(cluster)
