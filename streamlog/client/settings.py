@@ -17,7 +17,12 @@ from streamlog.ports import Network, Random
 
 
 def merged(config: Mapping[str, object] | None, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Arguments override the mapping. `_` in an argument's name stands for `.`."""
+    """Arguments override the mapping. `_` in an argument's name stands for `.`. InvalidConfigError."""
+    if config is not None and not isinstance(config, Mapping):
+        raise InvalidConfigError(
+            f"settings are a mapping or named arguments, not {config!r}: give addresses as bootstrap_servers=..., and "
+            "a consumer's topics to subscribe()"
+        )
     values = dict(config or {})
     values.update({name.replace("_", "."): value for name, value in arguments.items()})
     servers = values.get("bootstrap.servers")
