@@ -114,9 +114,8 @@ class _Repair:
 
     async def _fill(self, damages: Sequence[SegmentDamage]) -> None:
         first, last = damages[0], damages[-1]
-        expected, own, is_in_doubt = first.begin_offset, b"", any(one.in_doubt for one in damages)
-        if is_in_doubt:
-            own = await self._segment.file.read(last.end_position - first.position, first.position)
+        doubts = {one.begin_offset: one.position for one in damages if one.in_doubt}
+        expected, place = first.begin_offset, None  # where the batch stands here, if it is in doubt
         table = self._log.epochs.entries
         async for data in self._fetch(first.begin_offset, last.end_offset):
             context = BatchContext(
@@ -125,12 +124,13 @@ class _Repair:
                 stop=len(data),
                 expected=expected,
                 bound=last.end_offset,
-                epochs=NO_EPOCHS if is_in_doubt else table,
+                epochs=NO_EPOCHS if doubts else table,
             )
             intact = check_batches(data, context)
             for position, header in intact.batches:
-                by_table = epoch_in(table, header.last_offset)
-                if header.leader_epoch != by_table and data[position : position + header.size_bytes] not in own:
+                by_table, stop = epoch_in(table, header.last_offset), position + header.size_bytes
+                place = doubts.get(header.base_offset, place)
+                if header.leader_epoch != by_table and not await self._has_at(place, data[position:stop]):
                     raise CorruptMessageError(
                         f"offset {header.base_offset} was fetched with leader epoch {header.leader_epoch}, but has"
                         f" {by_table} here"
@@ -138,9 +138,14 @@ class _Repair:
                 if header.base_offset > expected and not self._log.has_gaps:
                     raise CorruptMessageError(f"offset {header.base_offset} was fetched where {expected} was expected")
                 expected = header.next_offset
+                place = None if place is None else place + header.size_bytes
             self._add(data, intact)
         if expected < last.end_offset and not self._log.has_gaps:
             raise CorruptMessageError(f"nothing was fetched from {expected} on, up to {last.end_offset}")
+
+    async def _has_at(self, place: int | None, batch: bytes) -> bool:
+        """Whether the segment has the same bytes there."""
+        return place is not None and await self._segment.file.read(len(batch), place) == batch
 
     def _context(self, position: int, stop: int) -> BatchContext:
         return BatchContext(
