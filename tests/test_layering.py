@@ -28,6 +28,7 @@ RESTRICTED = {
         "api/pb",
         "api/reflection.py",
         "api/request_resources.py",
+        "api/responses.py",
         "api/service.py",
         "client/schemas/protobuf.py",  # a user's messages
         "console/decoding",  # messages of a user's schema

@@ -12,14 +12,12 @@ kind, and no other. So a missing method fails at start, not when it is called.
 Common to all methods:
 
 - A request above the method's limit is refused before it is parsed (parsing may take thirty times its bytes).
-Unparsable
-  messages, text that is not UTF-8, and numbers out of bounds (`bounds`) are INVALID_REQUEST.
+  Unparsable messages, text that is not UTF-8, and numbers out of bounds (`bounds`) are INVALID_REQUEST.
 - A call with a guard (`CallInfo.guard`): each message is admitted before the handler gets it, and what the caller may
   not see is removed from responses. A call with an audit (`CallInfo.audit`): it gets each message before that.
 - A call whose deadline passed before it begins is dropped. The port handles cancellation: it cancels the handler.
 - A StreamlogError, also one from a TaskGroup, ends the call with its status and google.rpc.Status
-(streamlog.api.errors).
-  An RpcError ends it unchanged. Anything else is a bug, and raised to the port's owner.
+  (streamlog.api.errors). An RpcError ends it unchanged. Anything else is a bug, and raised to the port's owner.
 """
 
 from __future__ import annotations
@@ -284,14 +282,6 @@ class Service:
                 raise answer from group
 
         return handle
-
-
-def parse_response(message_type: type[Response], data: bytes) -> Response | None:
-    """Of another node; None: it is none."""
-    try:
-        return message_type.FromString(data)
-    except DecodeError:
-        return None
 
 
 def parse(message_type: type[Request], data: bytes, bytes_max: int) -> Request:

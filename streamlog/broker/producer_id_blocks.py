@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from streamlog.errors import InvariantError
+from streamlog.errors import QuorumUnavailableError
 from streamlog.model import ProducerId
 
 
@@ -42,5 +42,8 @@ class ProducerIdBlocks:
     async def _request_block(self) -> None:
         first, count = await self._source.allocate_producer_ids()
         if count < 1 or first < self._end:
-            raise InvariantError(f"a block of {count} producer ids from {first} on, after {self._end}")
+            raise QuorumUnavailableError(
+                f"the controller has allocated {count} producer ids from {first} on, but this node has had those below "
+                f"{self._end}: they are not used"
+            )
         self._next, self._end = first, first + count

@@ -7,8 +7,8 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.api.pb import identification_pb2 as pb
-from streamlog.api.service import parse
-from streamlog.errors import Status
+from streamlog.api.responses import parse_response
+from streamlog.errors import BrokerNotAvailableError, Status
 from streamlog.metadata.records import Broker
 from streamlog.metadata.view import address
 from streamlog.model import BrokerId
@@ -35,14 +35,14 @@ class Identified(Struct, frozen=True, kw_only=True):
 
 
 async def identify(network: Network, where: str, *, timeout_s: float, wait_s: float = 0.0) -> Identified:
-    """`wait_s`: how long it may wait for a cluster id. RpcError; InvalidRequestError if the response is malformed."""
+    """`wait_s`: how long it may wait for a cluster id. RpcError; BrokerNotAvailableError for an invalid response."""
     channel = network.connect(where)
     try:
         request = pb.IdentifyRequest(wait_ms=round(wait_s * 1000)).SerializeToString()
         data = await channel.unary(IDENTIFY, request, timeout_s=timeout_s + wait_s)
     finally:
         await channel.close()
-    answer = parse(pb.IdentifyResponse, data, _RESPONSE_BYTES_MAX)
+    answer = parse_response(pb.IdentifyResponse, data, where, bytes_max=_RESPONSE_BYTES_MAX)
     return Identified(
         node_id=BrokerId(answer.node_id),
         incarnation_id=answer.incarnation_id,
@@ -54,10 +54,12 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
 async def is_gone(network: Network, broker: Broker) -> bool:
     """Whether the registered process is gone: its address refuses the connection, or another process answers.
 
-    No answer proves nothing.
+    No answer proves nothing, nor does one that is not valid.
     """
     try:
         found = await identify(network, address(broker.host, broker.port), timeout_s=PROBE_TIMEOUT_S)
     except RpcError as error:
         return error.status is Status.UNAVAILABLE
+    except BrokerNotAvailableError:
+        return False
     return found.incarnation_id != broker.incarnation_id

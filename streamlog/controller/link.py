@@ -5,6 +5,9 @@ in turn. While no controller is reachable, the link waits for a change with grow
 call's timeout: QuorumUnavailableError. At a node without a vote, which the quorum does not notify, the link updates the
 view: a node that answers is the controller until it refuses or does not answer.
 
+Other programs may listen at a voter's address. What is not a valid answer, or has a status that no controller sends, is
+no answer: the next address is tried.
+
 Which calls are retried, and why that is safe if the first attempt was carried out and its response lost:
 
     Register                an incarnation registers once
@@ -30,14 +33,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from streamlog.api.convert import controller as convert
+from streamlog.api.convert.fields import topic_id
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import controller_pb2 as pb
 from streamlog.api.pb import identification_pb2
-from streamlog.api.service import parse
+from streamlog.api.responses import Response, parse_response, unusable
 from streamlog.controller.active import ActiveController, RegistrationResponse
 from streamlog.controller.identity import IDENTIFY
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
+    BrokerNotAvailableError,
     NotControllerError,
     OutcomeUnknownError,
     QuorumUnavailableError,
@@ -72,7 +77,7 @@ ANSWER_S: Final = 0.5
 """Of a client's timeout, reserved for the way of the response."""
 RESPONSE_BYTES_MAX: Final = 4 << 20
 
-_GONE: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED)
+_CONTROLLER: Final = "the controller"
 _AGAIN: Final = (NotControllerError, OutcomeUnknownError, QuorumUnavailableError, ThrottledError)
 
 T = TypeVar("T")
@@ -116,7 +121,7 @@ class ControllerLink:
         """DuplicateBrokerIdError, InconsistentClusterError, UnsupportedVersionError, InvalidRequestError."""
 
         def decode(data: bytes) -> RegistrationResponse:
-            answer = parse(pb.RegisterResponse, data, RESPONSE_BYTES_MAX)
+            answer = _parsed(pb.RegisterResponse, data)
             return RegistrationResponse(
                 broker_epoch=BrokerEpoch(answer.broker_epoch), session_timeout_ms=answer.session_timeout_ms
             )
@@ -128,7 +133,7 @@ class ControllerLink:
         """BrokerIdNotRegisteredError, StaleBrokerEpochError: register again."""
 
         def decode(data: bytes) -> HeartbeatResponse:
-            return convert.heartbeat_response(parse(pb.HeartbeatResponse, data, RESPONSE_BYTES_MAX))
+            return convert.heartbeat_response(_parsed(pb.HeartbeatResponse, data))
 
         request = convert.to_heartbeat(command).SerializeToString()
         return await self._ask("Heartbeat", request, decode, lambda active: active.heartbeat(command), timeout_s)
@@ -142,7 +147,11 @@ class ControllerLink:
         command = AlterPartition(broker_id=self._node_id, broker_epoch=self._registered(), proposals=tuple(proposals))
 
         def decode(data: bytes) -> tuple[IsrResult, ...]:
-            return convert.isr_results(parse(pb.AlterPartitionResponse, data, RESPONSE_BYTES_MAX))
+            results = convert.isr_results(_parsed(pb.AlterPartitionResponse, data))
+            if len(results) != len(proposals):
+                reason = f"it has {len(results)} results for {len(proposals)} proposals"
+                raise unusable("AlterPartitionResponse", _CONTROLLER, reason)
+            return results
 
         request = convert.to_alter_partition(command).SerializeToString()
         return await self._ask(
@@ -162,8 +171,8 @@ class ControllerLink:
     async def resign_leadership(
         self, key: PartitionKey, leader_epoch: LeaderEpoch, *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """A new leader epoch of a partition that this node leads. StaleBrokerEpochError, QuorumUnavailableError;
-        RpcError (UNIMPLEMENTED) from a controller of an earlier release.
+        """A new leader epoch of a partition that this node leads. StaleBrokerEpochError, QuorumUnavailableError, also
+        where the controller is of an earlier release.
         """
         command = ResignLeadership(
             broker_id=self._node_id, broker_epoch=self._registered(), key=key, leader_epoch=leader_epoch
@@ -176,7 +185,7 @@ class ControllerLink:
         command = AllocateProducerIds(broker_id=self._node_id, broker_epoch=self._registered())
 
         def decode(data: bytes) -> ProducerIdBlock:
-            return convert.producer_ids(parse(pb.AllocateProducerIdsResponse, data, RESPONSE_BYTES_MAX))
+            return convert.producer_ids(_parsed(pb.AllocateProducerIdsResponse, data))
 
         message = pb.AllocateProducerIdsRequest(node_id=command.broker_id, broker_epoch=command.broker_epoch)
         request = message.SerializeToString()
@@ -187,7 +196,7 @@ class ControllerLink:
         """The topic's id, also if it exists already. InvalidTopicError, InvalidReplicationFactorError."""
 
         def decode(data: bytes) -> TopicId:
-            return TopicId(parse(pb.CreateInternalTopicResponse, data, RESPONSE_BYTES_MAX).topic_id)
+            return topic_id(_parsed(pb.CreateInternalTopicResponse, data).topic_id)
 
         request = pb.CreateInternalTopicRequest(name=name).SerializeToString()
         return await self._ask(
@@ -218,8 +227,6 @@ class ControllerLink:
                         return await local(self._active)
                 where = await search.next()
                 data = await self._channel(where).unary(SERVICE + method, request, timeout_s=search.attempt_s())
-                self._found(where)
-                return decode(data)
             except TimeoutError:
                 failure: StreamlogError | RpcError = OutcomeUnknownError(
                     "the active controller could not commit in time"
@@ -228,6 +235,14 @@ class ControllerLink:
                 failure = from_rpc(error)
             except _AGAIN as error:
                 failure = error
+            else:
+                try:
+                    answer = decode(data)
+                except StreamlogError as error:
+                    failure = RpcError(Status.UNKNOWN, error.message)
+                else:
+                    self._found(where)
+                    return answer
             if once and _may_be_carried_out(failure):
                 raise _unknown(method, failure)
             await search.failed(failure)
@@ -252,13 +267,15 @@ class ControllerLink:
                 continue
             try:
                 data = await self._channel(where).unary(SERVICE + "Forward", message, timeout_s=search.left_s())
+                answer = _parsed(pb.ForwardResponse, data)
             except RpcError as error:
                 cause = from_rpc(error)
-                if isinstance(cause, NotControllerError):
+                if isinstance(cause, NotControllerError) or _is_unimplemented(cause):
                     await search.failed(cause)
                     continue
                 raise _unknown(method, cause) if _may_be_carried_out(cause) else cause from None
-            answer = parse(pb.ForwardResponse, data, RESPONSE_BYTES_MAX)
+            except BrokerNotAvailableError as error:
+                raise _unknown(method, error) from None
             await self._wait_until_applied(RaftIndex(answer.applied_index), search.left_s())
             return answer.response
 
@@ -271,7 +288,7 @@ class ControllerLink:
         deadline = self._clock.monotonic() + timeout_s
 
         def decode(data: bytes) -> RaftIndex:
-            return RaftIndex(parse(pb.ReadIndexResponse, data, RESPONSE_BYTES_MAX).applied_index)
+            return RaftIndex(_parsed(pb.ReadIndexResponse, data).applied_index)
 
         request = pb.ReadIndexRequest().SerializeToString()
         try:
@@ -366,9 +383,7 @@ class _Search:
         """Raises the error if another attempt would not help."""
         self._last = error
         if isinstance(error, RpcError):
-            if error.status not in _GONE:
-                raise error
-            if error.status is Status.UNAVAILABLE:
+            if error.status not in (Status.DEADLINE_EXCEEDED, Status.CANCELLED):
                 self._link._missed(self._current)
             return
         if not isinstance(error, _AGAIN):
@@ -412,8 +427,19 @@ def _nothing(data: bytes) -> None:
     """The response is empty."""
 
 
+def _parsed(message_type: type[Response], data: bytes) -> Response:
+    return parse_response(message_type, data, _CONTROLLER, bytes_max=RESPONSE_BYTES_MAX)
+
+
+def _is_unimplemented(failure: StreamlogError | RpcError) -> bool:
+    """The method is unknown there, so nothing was done."""
+    return isinstance(failure, RpcError) and failure.status is Status.UNIMPLEMENTED
+
+
 def _may_be_carried_out(failure: StreamlogError | RpcError) -> bool:
-    return isinstance(failure, OutcomeUnknownError) or (isinstance(failure, RpcError) and failure.status in _GONE)
+    if isinstance(failure, RpcError):
+        return not _is_unimplemented(failure)
+    return isinstance(failure, OutcomeUnknownError)
 
 
 def _unknown(method: str, failure: StreamlogError | RpcError) -> StreamlogError:
@@ -422,8 +448,10 @@ def _unknown(method: str, failure: StreamlogError | RpcError) -> StreamlogError:
         why = failure.message
     elif failure.status is Status.DEADLINE_EXCEEDED:
         why = "the controller did not answer in time"
-    else:
+    elif failure.status in (Status.UNAVAILABLE, Status.CANCELLED):
         why = "the controller was lost before it answered"
+    else:
+        why = f"the controller's answer was {failure}"
     return OutcomeUnknownError(f"{why}: {name} may or may not have been carried out; check before you retry")
 
 

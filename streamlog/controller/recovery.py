@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from streamlog.api.convert import replica_states as convert
 from streamlog.api.pb import replication_pb2 as pb
-from streamlog.api.service import parse
+from streamlog.api.responses import parse_response
 from streamlog.errors import StreamlogError
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext
@@ -141,7 +141,8 @@ class UncleanRecovery:
         try:
             request = convert.to_request(image.cluster_id, keys).SerializeToString()
             data = await channel.unary(DESCRIBE, request, timeout_s=ANSWER_S)
-            return convert.response(node, parse(pb.DescribeReplicasResponse, data, _RESPONSE_BYTES_MAX), keys)
+            message = parse_response(pb.DescribeReplicasResponse, data, f"node {node}", bytes_max=_RESPONSE_BYTES_MAX)
+            return convert.response(node, message, keys)
         except (RpcError, StreamlogError) as error:
             self._probe("replica_state_unanswered", broker=node, partitions=len(keys), reason=str(error))
             return {}

@@ -45,12 +45,15 @@ class FaultKind(enum.Enum):
     DAMAGE = enum.auto()  # bytes of the target's files change while it runs
     CRASH_THEN_DAMAGE = enum.auto()  # kill -9; bytes of its files change while it is down
     HOSTILE = enum.auto()  # a program that is not a node sends false messages to target, as `other` or as a stranger
+    FALSE_ANSWERS = enum.auto()  # what other nodes receive from the target in answer to their calls is false
 
 
 ONCE: Final = frozenset({FaultKind.POWER_ALL_WIPE, FaultKind.POWER_WIPE, FaultKind.DAMAGE, FaultKind.CRASH_THEN_DAMAGE})
 """Kinds that take records which were on stable storage: one node of a plan may be their target."""
 
-OF_THE_PROGRAM: Final = frozenset({FaultKind.DAMAGE, FaultKind.CRASH_THEN_DAMAGE, FaultKind.HOSTILE})
+OF_THE_PROGRAM: Final = frozenset(
+    {FaultKind.DAMAGE, FaultKind.CRASH_THEN_DAMAGE, FaultKind.HOSTILE, FaultKind.FALSE_ANSWERS}
+)
 """Kinds that need the formats of the simulated program: the nemesis is given what carries them out."""
 
 SURVIVABLE: Final = tuple(kind for kind in FaultKind if kind not in ONCE | OF_THE_PROGRAM)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from streamlog.config import Loaded
 from streamlog.errors import CorruptMessageError
 from streamlog.metadata.features import METADATA_VERSION_MAX
@@ -19,6 +21,7 @@ from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.records import ConfigTarget, ConfigTargetType, MetadataVersion
 from streamlog.model import BrokerId, Offset, PartitionId, TopicPartition
 from streamlog.node import Node
+from streamlog.ports import Ports
 from streamlog.sim import SimLoop
 from streamlog.sim.history import OperationHistory, Row
 from streamlog.sim.nemesis import Nemesis, Strike
@@ -106,7 +109,11 @@ class Simulation:
         self.note(f"{name} starts")
         if name not in self._loaded:
             self._loaded[name] = load(self.plan, name)
-        made = partial(make_node, self._loaded[name], metadata_version_max=self._release(name))
+        make = partial(make_node, self._loaded[name], metadata_version_max=self._release(name))
+
+        def made(ports: Ports) -> Node:
+            return make(replace(ports, network=self.special.network_of(name, ports.network)))
+
         self.world.host(name).start(made)
 
     def _release(self, name: str) -> MetadataVersion:
@@ -187,6 +194,7 @@ class Simulation:
         await self._until(HEAL_S)
         self.note("all is healed")
         self.nemesis.heal()
+        self.special.heal()
         self.crew.stop_operating()
         await self._comes_back()
         await self._until(LOAD_END_S)

@@ -216,6 +216,67 @@ def test_what_does_no_harm_is_repeated(error: RpcError) -> None:
     run_story(ScriptedNetwork(a=fails_once), story)
 
 
+OTHER = RpcError(Status.UNIMPLEMENTED, "of another program")
+FALSE_ANSWERS = (
+    b"\x07",
+    b"\x0a\xff\xff\xff\xff\x0f",
+    b"",  # without a topic id
+    OTHER,
+    RpcError(Status.INTERNAL),
+    RpcError(Status.PERMISSION_DENIED),
+    RpcError(Status.RESOURCE_EXHAUSTED),
+)
+
+
+def answers_falsely(answer: bytes | RpcError) -> Answer:
+    """At the address of a voter."""
+
+    def respond(method: str, request: bytes) -> bytes:
+        if isinstance(answer, RpcError):
+            raise answer
+        return answer
+
+    return respond
+
+
+@pytest.mark.parametrize("answer", FALSE_ANSWERS)
+def test_after_a_false_answer_the_next_node_is_asked(answer: bytes | RpcError) -> None:
+    network = ScriptedNetwork(a=answers_falsely(answer), b=topic_made)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        view.set_controller(BrokerId(1), "a:1")
+        assert await link.create_internal_topic("t") == bytes(16)
+        assert [address for address, _ in network.asked] == ["a:1", "b:1"]
+        assert (view.controller, view.controller_address) == (2, "b:1")
+
+    run_story(network, story)
+
+
+@pytest.mark.parametrize("answer", FALSE_ANSWERS)
+def test_false_answers_alone_are_none(answer: bytes | RpcError) -> None:
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        with pytest.raises(QuorumUnavailableError, match="no active controller answered within 2 s: "):
+            await link.create_internal_topic("t", timeout_s=2)
+
+    run_story(ScriptedNetwork(a=answers_falsely(answer)), story)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pb.AllocateProducerIdsResponse(first_producer_id=5),
+        pb.AllocateProducerIdsResponse(first_producer_id=2**63 - 3, count=3),
+    ],
+)
+def test_producer_ids_that_cannot_be_are_not_taken(answer: pb.AllocateProducerIdsResponse) -> None:
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        link.broker_epoch = BrokerEpoch(4)
+        with pytest.raises(QuorumUnavailableError, match="must be at"):
+            await link.allocate_producer_ids(timeout_s=2)
+
+    run_story(ScriptedNetwork(a=answers_falsely(answer.SerializeToString())), story)
+
+
 def test_nothing_is_asked_for_before_the_registration() -> None:
     network = ScriptedNetwork(a=gone)
 
@@ -236,6 +297,8 @@ def test_nothing_is_asked_for_before_the_registration() -> None:
         (to_rpc(OutcomeUnknownError("lost")), OutcomeUnknownError),
         (to_rpc(StaleBrokerEpochError("old")), StaleBrokerEpochError),
         (to_rpc(NotControllerError("not me")), QuorumUnavailableError),  # it was not carried out
+        (OTHER, QuorumUnavailableError),
+        (RpcError(Status.INTERNAL), OutcomeUnknownError),
     ],
 )
 def test_isr_changes_distinguish_refused_from_unknown(error: RpcError, expected: type[Exception]) -> None:
@@ -248,6 +311,16 @@ def test_isr_changes_distinguish_refused_from_unknown(error: RpcError, expected:
             await link.alter_partition([], timeout_s=2)
 
     run_story(ScriptedNetwork(a=fails), story)
+
+
+@pytest.mark.parametrize("answer", [b"\x07", pb.AlterPartitionResponse(results=[pb.IsrResult()]).SerializeToString()])
+def test_an_isr_change_with_a_false_answer_may_have_been_made(answer: bytes) -> None:
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        link.broker_epoch = BrokerEpoch(4)
+        with pytest.raises(OutcomeUnknownError, match="AlterPartition may or may not"):
+            await link.alter_partition([], timeout_s=2)
+
+    run_story(ScriptedNetwork(a=answers_falsely(answer)), story)
 
 
 class TestForward:
@@ -296,6 +369,23 @@ class TestForward:
             assert ("b:1", "Forward") not in network.asked
 
         run_story(network, story)
+
+    @pytest.mark.parametrize("answer", [b"\x07", RpcError(Status.INTERNAL), RpcError(Status.DATA_LOSS)])
+    def test_a_false_answer_leaves_the_outcome_unknown(self, answer: bytes | RpcError) -> None:
+        network = ScriptedNetwork(a=lambda method, request: b"" if method == IDENTIFY else false(method, request))
+        false = answers_falsely(answer)
+
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            with pytest.raises(OutcomeUnknownError, match="CreateTopics may or may not"):
+                await link.forward(self.METHOD, b"x", 5)
+
+        run_story(network, story)
+
+    def test_a_program_that_does_not_know_the_call_is_passed_over(self) -> None:
+        async def story(link: ControllerLink, view: MetadataView) -> None:
+            assert await link.forward(self.METHOD, b"x", 5) == b"to x"
+
+        run_story(ScriptedNetwork(a=answers_falsely(OTHER), b=topic_made), story)
 
     def test_who_is_no_controller_has_not_carried_it_out(self) -> None:
         async def story(link: ControllerLink, view: MetadataView) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamlog.api.convert import view
-from streamlog.api.convert.fields import each, partition_id, topic_id, without_controls
+from streamlog.api.convert.fields import at_least, each, partition_id, topic_id, without_controls
 from streamlog.api.errors import from_message, to_message
 from streamlog.api.pb import common_pb2
 from streamlog.api.pb import controller_pb2 as pb
+from streamlog.errors import InvalidRequestError
 from streamlog.metadata.brokers.liveness import BrokerHeartbeat, ClockAnswer, ClockReport, HeartbeatResponse
 from streamlog.metadata.brokers.registration import DIRECTORIES_MAX, LISTENERS_MAX, RegisterBroker
 from streamlog.metadata.cluster import ProducerIdBlock
@@ -27,6 +28,7 @@ from streamlog.metadata.partitions.isr import (
 from streamlog.metadata.partitions.leaders import ResignLeadership
 from streamlog.metadata.records import BrokerListener, MetadataVersion, Partition
 from streamlog.model import (
+    INT64_MAX,
     NO_BROKER,
     BrokerEpoch,
     BrokerId,
@@ -228,7 +230,15 @@ def to_producer_ids(ids: ProducerIdBlock) -> pb.AllocateProducerIdsResponse:
 
 
 def producer_ids(message: pb.AllocateProducerIdsResponse) -> ProducerIdBlock:
-    return ProducerIdBlock(first=ProducerId(message.first_producer_id), count=message.count)
+    """InvalidRequestError where there are none, or ids beyond those that a batch can have."""
+    count = at_least(message.count, 1, "count")
+    if message.first_producer_id > INT64_MAX - count:
+        raise InvalidRequestError(
+            f"first_producer_id is {message.first_producer_id}, but must be at most {INT64_MAX - count}",
+            field="first_producer_id",
+            limit=INT64_MAX - count,
+        )
+    return ProducerIdBlock(first=ProducerId(message.first_producer_id), count=count)
 
 
 def _to_key(key: PartitionKey) -> pb.PartitionKey:

@@ -41,7 +41,7 @@ from streamlog.errors import (
     StreamlogError,
     ThrottledError,
 )
-from streamlog.model import Offset
+from streamlog.model import INT64_MAX, Offset
 from streamlog.ports import Probe, Random, RpcError, Stream, Tracing
 from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.joining import UnprovenEpochs
@@ -352,7 +352,7 @@ class FollowerLink:
         """The leader has ended the slot."""
         if isinstance(error, OffsetOutOfRangeError):
             start, end = error.details.get("log_start"), error.details.get("log_end")
-            if isinstance(start, int) and isinstance(end, int):
+            if isinstance(start, int) and isinstance(end, int) and 0 <= start <= end <= INT64_MAX:
                 self._repair(followed, partial(followed.replica.on_out_of_range, Offset(start), Offset(end)))
                 return
         self._follow_later(followed)

@@ -7,6 +7,7 @@ from typing import Final
 
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import replication_pb2 as pb
+from streamlog.api.responses import parse_response
 from streamlog.broker.replica_wire import TOPIC_ID_SIZE
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
 from streamlog.metadata.view import MetadataView
@@ -43,7 +44,7 @@ class RangeFetch:
                     answer = await channel.unary(METHOD, request.SerializeToString(), timeout_s=TIMEOUT_S, metadata={})
                 except RpcError as error:
                     raise _error_of(error, node) from None
-                data = pb.FetchRangeResponse.FromString(answer).batches
+                data = parse_response(pb.FetchRangeResponse, answer, f"node {node}").batches
                 if not data:
                     return
                 yield data

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from streamlog.api.responses import parse_response
 from streamlog.api.service import Call, Request, Response
-from streamlog.errors import NotControllerError
+from streamlog.errors import BrokerNotAvailableError, NotControllerError, OutcomeUnknownError
 from streamlog.metadata.controller import Command
 from streamlog.services.common.collaborators import CommandSubmitter, ControllerAccess
 from streamlog.services.common.forwarding import is_forwarded, timeout_of
@@ -59,4 +60,9 @@ class ControllerDispatch:
             if is_forwarded(call):
                 raise
         data = await self._link.forward(_ADMIN + method, request.SerializeToString(), timeout_of(call))
-        return response_type.FromString(data)
+        try:
+            return parse_response(response_type, data, "the controller")
+        except BrokerNotAvailableError as error:
+            raise OutcomeUnknownError(
+                f"{error.message}; {method} may or may not have been carried out; check before you retry"
+            ) from None

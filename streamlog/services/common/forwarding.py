@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.api.errors import from_rpc
-from streamlog.api.service import Call, Request, Response, parse_response
+from streamlog.api.responses import parse_response
+from streamlog.api.service import Call, Request, Response
 from streamlog.controller.link import FORWARDED
 from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.metadata.view import MetadataView
@@ -51,18 +52,14 @@ class Peers:
         self, node: BrokerId, method: str, request: Request, response_type: type[Response], timeout_s: float
     ) -> Response:
         """The node's response, or its StreamlogError; BrokerNotAvailableError if it is not running, unreachable, or its
-        response cannot be parsed.
+        response is not valid.
         """
         channel = await self.channel(node)
         try:
             data = await channel.unary(method, request.SerializeToString(), timeout_s=timeout_s, metadata=MARK)
         except RpcError as error:
             raise _as_streamlog_error(error, node) from None
-        response = parse_response(response_type, data)
-        if response is None:
-            name = response_type.DESCRIPTOR.full_name
-            raise BrokerNotAvailableError(f"the response of node {node} cannot be parsed as {name}", node=node)
-        return response
+        return parse_response(response_type, data, f"node {node}")
 
     async def channel(self, node: BrokerId) -> Channel:
         """BrokerNotAvailableError."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any, cast
+
+import pytest
 
 from streamlog.broker.following.follower_link import FOLLOWS_PER_MESSAGE, HELD_COUNT, FollowerLink, FollowState
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.replica_wire import REQUEST_BYTES_MAX, FollowerHello, decode_request, encode_request
 from streamlog.broker.throttle import Throttle
+from streamlog.errors import OffsetOutOfRangeError
 from streamlog.model import (
     INT32_MAX,
     INT64_MAX,
@@ -94,6 +98,22 @@ async def test_what_is_named_of_many_logs_fits_into_messages() -> None:
             assert len(message) <= REQUEST_BYTES_MAX
             slots += [follow.slot for follow in decode_request(message).follows]
         assert slots == list(range(3 * FOLLOWS_PER_MESSAGE))
+
+
+@pytest.mark.parametrize(("start", "end"), [(-5, 3), (0, -1), (9, 3), (INT64_MAX + 1, INT64_MAX + 2)])
+async def test_bounds_of_a_log_that_cannot_be_are_a_failed_attempt(start: int, end: int) -> None:
+    """Not a reason to truncate the log, or to begin it elsewhere."""
+    async with asyncio.TaskGroup() as tasks:
+        link = FollowerLink(
+            tasks, throttle=Throttle(FakeClock()), in_sync=lambda _: True, random=random.Random(1), probe=quiet
+        )
+        replica = Replica()
+        link.follow(cast(FollowerReplica, replica))
+        [followed] = link._followed.values()
+        link._on_error(followed, OffsetOutOfRangeError("not there", log_start=start, log_end=end))
+        assert followed.state is FollowState.REPAIRING
+        assert followed.timer is not None
+        followed.close()
 
 
 async def test_a_timer_that_falls_into_the_end_of_the_node_begins_nothing() -> None:

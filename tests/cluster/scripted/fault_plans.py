@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from streamlog.metadata.records import MetadataVersion
 from streamlog.sim.faults import Fault, FaultKind, Hardware
 
-from ..plan import BEGIN_S, LEADER, Load, Plan, Restart, Upgrade, base_plan, with_upgrade
+from ..plan import BEGIN_S, CONTROLLER, LEADER, Load, Plan, Restart, Upgrade, base_plan, with_upgrade
 from .scripts import BUSY, plain_plan
 
 FIVE: Final = ("n1", "n2", "n3", "n4", "n5")
@@ -121,6 +121,18 @@ def hostile_plan(seed: int) -> Plan:
     faults = [
         Fault(5.0 + place * 0.4, FaultKind.HOSTILE, nodes[place % 3], nodes[(place + 1) % 3]) for place in range(24)
     ]
+    return plain_plan(seed, *faults)
+
+
+def false_answers_plan(seed: int) -> Plan:
+    """The controller, the leader of a partition, or all nodes give false answers, while others are restarted."""
+    nodes = ("n1", "n2", "n3")
+    faults = []
+    for number in range(5):
+        at = 5.0 + 2.4 * number
+        faults.append(Fault(at, FaultKind.FALSE_ANSWERS, (CONTROLLER, LEADER)[(seed + number) % 2], "n1", 1.0))
+        faults.append(Fault(at + 0.3, FaultKind.CRASH, nodes[(seed + number) % 3], "n1", 0.3))
+        faults += [Fault(at + 1.2, FaultKind.FALSE_ANSWERS, name, "n1", 0.7) for name in nodes]
     return plain_plan(seed, *faults)
 
 

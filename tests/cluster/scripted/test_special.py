@@ -8,7 +8,15 @@ from streamlog.sim.faults import FaultKind
 
 from ..plan import FOLLOWER, LEADER
 from ..run import simulate
-from .fault_plans import damage_plan, deleting_plan, hostile_plan, late_voter_plan, voters_plan, wiped_plan
+from .fault_plans import (
+    damage_plan,
+    deleting_plan,
+    false_answers_plan,
+    hostile_plan,
+    late_voter_plan,
+    voters_plan,
+    wiped_plan,
+)
 
 SEEDS = range(3)
 
@@ -40,6 +48,13 @@ def test_a_hostile_peer_changes_nothing() -> None:
     report = simulate(2, hostile_plan(2))
     assert report.violations == []
     assert report.stats["fault hostile"] == 24
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_false_answers_stop_no_node(seed: int) -> None:
+    report = simulate(seed, false_answers_plan(seed))
+    assert report.violations == []
+    assert report.stats["false answers"] > 50
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -3,6 +3,7 @@
     lost disk      one voter comes back with an empty disk: its vote is restored, its replicas are copied
     damage         bytes of batches of one node's logs change, while it is down or in closed segments while it runs
     hostile peer   a program that is not a node sends false messages of the quorum and of the data plane
+    false answers  what nodes receive from one of them is no answer (in plans with faults at given moments alone)
 
 An acknowledged record is on two disks (`min.insync.replicas`), so at most one node of a plan loses what it had synced,
 by a lost disk or by damage. They are drawn from a stream of their own: the other faults of a seed are as without them.

@@ -22,11 +22,15 @@ from msgspec.structs import replace
 from streamlog.api.convert import transactions
 from streamlog.broker.table import deleted_records, replicas
 from streamlog.broker.table.replica_state import state_of
+from streamlog.controller import link
+from streamlog.controller.link import _Search
+from streamlog.errors import Status, StreamlogError
 from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.controller import DECIDERS
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.model import Offset
 from streamlog.node.quorum_clock import QuorumClock
+from streamlog.ports import RpcError
 from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.observers import ObserverHub
 from streamlog.raft.protocol import wire
@@ -72,6 +76,22 @@ def numbers_of_the_quorum_are_not_bounded() -> AbstractContextManager[object]:
 def epochs_of_markers_are_not_bounded() -> AbstractContextManager[object]:
     """A producer epoch that is no int16 reaches the encoder."""
     return _patched((transactions, "producer_epoch", lambda number, field="": number))
+
+
+def statuses_of_other_programs_are_believed() -> AbstractContextManager[object]:
+    """They reach tasks of the node that know the errors of a controller alone."""
+    failed = _Search.failed
+
+    async def mutant(self: _Search, error: StreamlogError | RpcError) -> None:
+        if isinstance(error, RpcError) and error.status not in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED):
+            raise error
+        await failed(self, error)
+
+    return _patched((_Search, "failed", mutant))
+
+
+def answers_of_the_controller_are_parsed_unchecked() -> AbstractContextManager[object]:
+    return _patched((link, "_parsed", lambda message_type, data: message_type.FromString(data)))
 
 
 # Voters.
@@ -201,6 +221,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "epochs_of_markers_are_not_bounded": Mutant(
         plant=epochs_of_markers_are_not_bounded, plan=fault_plans.hostile_plan, seeds=3, first=2
+    ),
+    "statuses_of_other_programs_are_believed": Mutant(
+        plant=statuses_of_other_programs_are_believed, plan=fault_plans.false_answers_plan, seeds=3, first=1
+    ),
+    "answers_of_the_controller_are_parsed_unchecked": Mutant(
+        plant=answers_of_the_controller_are_parsed_unchecked, plan=fault_plans.false_answers_plan, seeds=3, first=0
     ),
     "a_wiped_voter_votes": Mutant(plant=a_wiped_voter_votes, plan=fault_plans.stale_voter_plan, seeds=3, first=1),
     "a_silent_voter_is_followed": Mutant(

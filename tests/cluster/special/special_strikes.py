@@ -1,5 +1,5 @@
-"""Carries out the faults that need the formats of a node (`special_faults`): damage, hostile peers; and repairs what
-damage has left.
+"""Carries out the faults that need the formats of a node (`special_faults`): damage, hostile peers, false answers; and
+repairs what damage has left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from streamlog.client.admin.values import PartitionRepairs
 from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.model import TopicPartition
+from streamlog.ports import Network
 from streamlog.sim.faults import Fault, FaultKind
 from streamlog.sim.world import Host, World
 
@@ -21,6 +22,7 @@ from ..checking.watch import Watch, undisturbed
 from ..clients.crew import Crew
 from ..nodes import address
 from ..plan import Plan
+from .false_answers import FalseAnswers, FalseNetwork
 from .harm import harm_to_files, harm_to_logs
 from .hostile_peer import Hostile
 
@@ -49,11 +51,25 @@ class SpecialStrikes:
         self._image = image
         self._note = note
         self._visits: list[asyncio.Task[None]] = []  # of hostile peers
+        self._may_be_false = any(fault.kind is FaultKind.FALSE_ANSWERS for fault in plan.faults)
+        self._false_answers = FalseAnswers(lambda: world.loop.now)
+
+    def network_of(self, name: str, network: Network) -> Network:
+        """A node's, by which it receives false answers."""
+        if not self._may_be_false:
+            return network
+        return FalseNetwork(network, self._false_answers, self._world.stream(f"false answers/{name}"))
+
+    def heal(self) -> None:
+        self._false_answers.end()
+        self._stats["false answers"] += self._false_answers.given
 
     def strike(self, fault: Fault, host: Host) -> None:
         rng = random.Random(f"{self._world.seed}/{fault.kind.name}/{fault.at}")
         if fault.kind is FaultKind.HOSTILE:
             self._send_hostile(fault, rng)
+        elif fault.kind is FaultKind.FALSE_ANSWERS:
+            self._false_answers.begin(address(fault.target), fault.lasts)
         else:
             self._damage(host, rng)
 

@@ -40,5 +40,5 @@ async def test_a_response_is_parsed() -> None:
 
 @pytest.mark.parametrize("answer", [b"\xff", b"\x0a\x05ab"])
 async def test_garbage_is_the_node_that_is_not_available(answer: bytes) -> None:
-    with pytest.raises(BrokerNotAvailableError, match=r"response of node 2 cannot be parsed as .*DescribeLogDirs"):
+    with pytest.raises(BrokerNotAvailableError, match=r"node 2 did not answer with a valid .*DescribeLogDirs"):
         await call(answer)
