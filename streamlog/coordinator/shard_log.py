@@ -12,6 +12,7 @@ from streamlog.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     InvalidTransactionStateError,
+    InvariantError,
     NotCoordinatorError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -37,6 +38,8 @@ KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 READ_BYTES: Final = 128 << 10
 """Read and replayed in one step while loading: about 10 ms on the event loop."""
+CONTRADICTS: Final = "contradicts the records before it"
+"""In the reason of a shard that has failed: records are missing. Stopping the node would stop each later leader too."""
 BATCH_BYTES: Final = 512 << 10
 """Size of the batches of one decision, below any sensible max.message.bytes."""
 
@@ -75,8 +78,8 @@ class ShardLog:
         return self._is_active and self._failure is None and self.replica.ended is None
 
     async def run(self, on_active: Callable[[], None]) -> None:
-        """Load, then wait until the leadership ends or the state has to be rebuilt from the log (`write`). An
-        unreadable log makes this shard unavailable; the node continues.
+        """Load, then wait until the leadership ends or the state has to be rebuilt from the log (`write`). A log that
+        is unreadable, or contradicts itself, makes this shard unavailable; the node continues.
         """
         try:
             self.replica.watch(self)
@@ -104,7 +107,12 @@ class ShardLog:
             before = offset
             for position, header in scan_headers(data, 0, len(data)):
                 check_crc(data, position, header)
-                count += self._replay(data, position, header, before)
+                try:
+                    count += self._replay(data, position, header, before)
+                except InvariantError as error:
+                    raise CoordinatorNotAvailableError(
+                        f"{replica.partition}: the batch at offset {header.base_offset} {CONTRADICTS}: {error}"
+                    ) from error
                 offset = header.next_offset
             if offset == before:
                 raise CoordinatorNotAvailableError(f"{replica.partition}: no batch can be read at offset {offset}")

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from streamlog.config import Loaded
+from streamlog.coordinator.shard_log import CONTRADICTS
 from streamlog.errors import CorruptMessageError
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage
@@ -149,6 +150,8 @@ class Simulation:
         self._digest = zlib.crc32(f"{self.loop.now} {text}".encode(), self._digest)
         self.note(text)
         self.quorum.on_event(host, event, fields)
+        if event == "coordinator_failed" and CONTRADICTS in str(fields["reason"]):
+            self.watch.wrong("I14", f"{host.process}: {fields['reason']}")
         if event == "fenced" and host.name in self.plan.untouched:
             self.watch.wrong("I19", f"{host.process} is fenced at t={self.loop.now:.3f}, and no fault concerns it")
 

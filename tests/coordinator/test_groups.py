@@ -19,6 +19,8 @@ from streamlog.errors import (
     UnknownMemberIdError,
 )
 from streamlog.groups import committing, membership
+from streamlog.groups.assignors.problem import GroupPartition
+from streamlog.groups.codec import encode
 from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
 from streamlog.groups.decision import GroupContext, GroupDecision
 from streamlog.groups.membership import (
@@ -32,9 +34,9 @@ from streamlog.groups.membership import (
     decide,
 )
 from streamlog.groups.placement import OFFSETS_TOPIC
-from streamlog.groups.records import OffsetValue
-from streamlog.groups.state import Group
-from streamlog.model import NO_LEADER_EPOCH, Acks, BrokerId, Offset, TopicPartition
+from streamlog.groups.records import CurrentKey, CurrentValue, GroupRecord, MemberState, OffsetValue
+from streamlog.groups.state import NOTHING, Group
+from streamlog.model import NO_LEADER_EPOCH, Acks, BrokerId, Offset, TopicId, TopicPartition
 from tests.broker.rig import ME, OTHER, P0, Rig, append_to
 from tests.storage.batches import batch
 
@@ -191,6 +193,20 @@ def test_a_new_leader_loads_only_what_is_committed(bench: Bench) -> None:
     bench.rig.rest(0.1)
     assert bench.committed() is None
     assert bench.rig.probed("group_records_unknown") == [{"partition": f"{OFFSETS_TOPIC}-0", "count": 1}]
+
+
+def test_records_that_contradict_one_another_end_the_shard_and_not_the_node(bench: Bench) -> None:
+    """One of them is missing in between: a disk or a peer has lost it, and each later leader has the same log."""
+    bench.create()
+    owned = frozenset({GroupPartition(TopicId(bytes(16)), P0)})
+    value = CurrentValue(epoch=1, previous_epoch=0, state=MemberState.STABLE, assigned=owned, revoking=NOTHING)
+    written = [encode(GroupRecord(CurrentKey("g", member), value)) for member in ("a", "b")]
+    records = batch([value for _, value in written], keys=[key for key, _ in written])
+    bench.rig.do(lambda: append_to(bench.rig.leader(OFFSETS_TOPIC), records, Acks.ALL))
+    bench.restart()
+    with pytest.raises(CoordinatorNotAvailableError, match=r"contradicts the records before it: .* second owner 'b'"):
+        bench.beat()
+    assert len(bench.rig.probed("coordinator_failed")) == 1
 
 
 def test_a_record_that_cannot_be_read_ends_the_shard_and_not_the_node(bench: Bench) -> None:

@@ -144,7 +144,7 @@ _STREAM_SHAPES: Final = ("whole",) * 5 + ("half-open", "half-open", "unread", "c
 def _one(rng: random.Random, method: Method, strategy: str, known: Known) -> bytes:
     if strategy == "random":
         return rng.randbytes(rng.choice((0, 1, 2, 7, 60, 2_000)))
-    maker = _Maker(rng, known, hostile=strategy in ("hostile", "huge"))
+    maker = Maker(rng, known, hostile=strategy in ("hostile", "huge"))
     message = method.request()
     for _ in range(4):
         maker.fill(message, 0)
@@ -165,7 +165,7 @@ def _from_template(rng: random.Random, method: Method, strategy: str, known: Kno
     assert make is not None
     messages = make(rng, known)
     if strategy == "perturbed":
-        maker = _Maker(rng, known, hostile=True)
+        maker = Maker(rng, known, hostile=True)
         for _ in range(rng.randint(1, 3)):
             maker.perturb(rng.choice(messages))
     for message in messages:
@@ -204,7 +204,7 @@ def _mutated(rng: random.Random, data: bytes) -> bytes:
     return bytes(bytes_)
 
 
-class _Maker:
+class Maker:
     def __init__(self, rng: random.Random, known: Known, *, hostile: bool) -> None:
         self._rng = rng
         self._known = known
@@ -228,6 +228,8 @@ class _Maker:
 
     def perturb(self, message: Message) -> None:
         """A hostile value in one field of it, or of one of its parts: more often of those that are there."""
+        if not message.DESCRIPTOR.fields:
+            return
         present = [field for field, _ in message.ListFields()]
         field: Any = self._rng.choice(
             present if present and self._rng.random() < 0.8 else list(message.DESCRIPTOR.fields)

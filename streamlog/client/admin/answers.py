@@ -6,7 +6,7 @@ A node may be newer than this client: enum values that it does not know become U
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
@@ -41,12 +41,21 @@ _STATES: Final[Mapping[int, values.NodeState]] = {
 }
 _TYPE_PREFIX: Final = "CONFIG_TYPE_"
 
+Result = TypeVar("Result")
+
 
 class _MayFail(Protocol):
     """A message with an `error` field."""
 
     @property
     def error(self) -> common_pb2.StreamlogError: ...
+
+
+def only(results: Sequence[Result]) -> Result:
+    """UnknownServerError where a node has not returned one result, as it was asked for."""
+    if len(results) != 1:
+        raise UnknownServerError(f"a node returned {len(results)} results of a request for one")
+    return results[0]
 
 
 def _error(message: _MayFail) -> StreamlogError | None:

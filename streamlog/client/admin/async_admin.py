@@ -37,7 +37,7 @@ from streamlog.client.connection.client_ports import ClientPorts, RealPorts, rea
 from streamlog.client.connection.connections import Connections
 from streamlog.config import load_admin
 from streamlog.config.settings import client_settings, consumer_settings
-from streamlog.errors import ClientClosedError, StreamlogError, UnknownServerError
+from streamlog.errors import ClientClosedError, StreamlogError
 from streamlog.model import Offset, PartitionId, TopicId, TopicPartition
 
 _ADMIN: Final = "streamlog.v1.Admin"
@@ -416,11 +416,10 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
 
 def _only(results: Sequence[Result]) -> Result:
     """The only result. Raises its error, where it has one."""
-    if len(results) != 1:
-        raise UnknownServerError(f"a node returned {len(results)} results of a request for one")
-    if results[0].error is not None:
-        raise results[0].error
-    return results[0]
+    result = answers.only(results)
+    if result.error is not None:
+        raise result.error
+    return result
 
 
 def _continues(parts: Sequence[pb.TopicDescription], part: pb.TopicDescription) -> bool:

@@ -14,6 +14,7 @@ from streamlog.api.calls import unary
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.client.admin import group_values as values
+from streamlog.client.admin.answers import only
 from streamlog.client.admin.paging import next_token
 from streamlog.client.admin.requests import topic_partitions
 from streamlog.client.connection.any_node import AnyNode
@@ -74,7 +75,7 @@ class GroupAdmin:
 
     async def describe_group(self, group: str) -> values.GroupDescription:
         """GroupIdNotFoundError."""
-        (found,) = await self.describe_groups([group])
+        found = only(await self.describe_groups([group]))
         if found.error is not None:
             raise found.error
         return found

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from streamlog.client.admin.answers import only
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.consumer.offset_finder import AtTime, Bound
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
@@ -36,7 +37,7 @@ class ResetTo(Struct, frozen=True):
 
 async def check_empty(admin: AsyncAdmin, group: str) -> None:
     """GroupNotEmptyError. A group that has no coordinator's entry is empty."""
-    (described,) = await admin.describe_groups([group])
+    described = only(await admin.describe_groups([group]))
     if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
         raise described.error
     if described.members:

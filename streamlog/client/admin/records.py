@@ -12,8 +12,14 @@ from streamlog.client.admin.values import DeletedRecords
 from streamlog.client.connection.any_node import AnyNode
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.consumer.offset_finder import Bound
-from streamlog.errors import InvalidRequestError, LeaderNotAvailableError, NotLeaderError
-from streamlog.model import INT64_MAX, Offset, PartitionId, TopicPartition
+from streamlog.errors import (
+    InvalidRequestError,
+    LeaderNotAvailableError,
+    NotLeaderError,
+    StreamlogError,
+    UnsupportedVersionError,
+)
+from streamlog.model import INT64_MAX, NO_OFFSET, Offset, PartitionId, TopicPartition
 from streamlog.ports import Clock
 
 _DELETE: Final = unary("streamlog.v1.Admin/DeleteRecords", pb.DeleteRecordsResponse)
@@ -65,7 +71,11 @@ class RecordAdmin:
                 at = TopicPartition(row.topic, PartitionId(row.partition))
                 error = from_message(row.error) if row.HasField("error") else None
                 found[at] = DeletedRecords(at=at, log_start=Offset(row.log_start), error=error)
-        return {at: found[at] for at in before}
+        return {at: found.get(at) or DeletedRecords(at=at, log_start=NO_OFFSET, error=_missing(at)) for at in before}
+
+
+def _missing(at: TopicPartition) -> StreamlogError:
+    return UnsupportedVersionError(f"the node's response has no result for {at}; it may not be a streamlog node")
 
 
 def _offset(before: int | Bound) -> int:

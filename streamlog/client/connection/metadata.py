@@ -32,11 +32,14 @@ from streamlog.errors import (
     RequestTimedOutError,
     StreamlogError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from streamlog.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from streamlog.ports import Clock
 
 METADATA: Final = calls.unary("streamlog.v1.Batches/Metadata", pb.MetadataResponse)
+PARTITIONS_MAX: Final = 1_000_000
+"""Of one topic; far more than nodes allow. Clients keep something for each."""
 _WATCH: Final = "streamlog.v1.Batches/WatchMetadata"
 
 # How long a topic may be unknown before that is an error: a new topic is not known to all nodes at once.
@@ -199,6 +202,14 @@ class MetadataCache:
                 self._notify(topic)
 
     def _learn_topic(self, message: pb.TopicMetadata, version: int) -> None:
+        """UnsupportedVersionError for what no node says."""
+        numbers = [partition.partition for partition in message.partitions]
+        wrong = [number for number in (message.partition_count, *numbers) if not 0 <= number <= PARTITIONS_MAX]
+        if wrong:
+            raise UnsupportedVersionError(
+                f"the node has returned topic {message.topic!r} with {wrong[0]} as number of partitions or of one; it"
+                " may not be a streamlog node"
+            )
         known = self._topics.get(message.topic)
         changed: Collection[int] | None = {partition.partition for partition in message.partitions}
         if known is None or known.topic_id != message.topic_id:

@@ -24,6 +24,7 @@ from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
+from streamlog.client.producer.batches.identities import identity_in
 from streamlog.client.producer.batches.partition_queue import TIMER_EARLY_S, PartitionQueue, QueueRules
 from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch, WireBatch
 from streamlog.client.producer.produce_link import ProduceLink, ProduceLinkRules
@@ -35,7 +36,7 @@ from streamlog.errors import (
     StreamlogError,
     UnknownProducerIdError,
 )
-from streamlog.model import Acks, Offset, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import Acks, Offset, TopicPartition
 from streamlog.ports import Workers
 
 INIT_PRODUCER_ID: Final = calls.unary("streamlog.v1.Batches/InitProducerId", pb.InitProducerIdResponse)
@@ -302,6 +303,7 @@ class Delivery:
                     pb.InitProducerIdRequest(),
                     timeout_s=self._rules.link.request_timeout_s,
                 )
+                identity = identity_in(response)
             except StreamlogError as error:
                 if not error.retriable:
                     self._unnumbered.clear()
@@ -311,7 +313,6 @@ class Delivery:
                 continue
             attempt = 0
             self._unnumbered.clear()
-            identity = ProducerIdAndEpoch(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
             self._identity = identity
             for queue in self.active():
                 if queue.needs_identity:

@@ -31,6 +31,7 @@ from streamlog.client.connection.addresses import address_of
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import ONE_NODE_TIMEOUT_S
 from streamlog.client.groups.group_offsets import OffsetAndMetadata, to_commit
+from streamlog.client.producer.batches.identities import identity_in
 from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
 from streamlog.errors import (
     InvalidRequestError,
@@ -40,7 +41,7 @@ from streamlog.errors import (
     StreamlogError,
     TransactionAbortableError,
 )
-from streamlog.model import Offset, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import Offset, TopicPartition
 from streamlog.ports import Clock
 
 _INIT: Final = unary("streamlog.v1.Batches/InitProducerId", batches_pb2.InitProducerIdResponse)
@@ -256,13 +257,13 @@ class TransactionManager:
         """
         self._identity = former
         try:
-            response = await self._request_end(commit=False)
+            identity = await self._request_end(commit=False)
         except ProducerFencedError:
-            response = await self._request_end(commit=True)  # it was committed, or the producer is fenced
+            identity = await self._request_end(commit=True)  # it was committed, or the producer is fenced
             committed = True
         else:
             committed = False
-        self._on_ended(response)
+        self._on_ended(identity)
         return committed
 
     # -- two-phase commit
@@ -307,7 +308,7 @@ class TransactionManager:
             keep_prepared_transaction=keep_prepared,
         )
         response = await self._call(_INIT, request)
-        self._identity = ProducerIdAndEpoch(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
+        self._identity = identity_in(response)
         if response.HasField("ongoing_producer_id"):
             self._prepared = PreparedTransaction(response.ongoing_producer_id, response.ongoing_producer_epoch)
             self._touched = True
@@ -317,16 +318,17 @@ class TransactionManager:
 
     async def _end(self, *, commit: bool) -> None:
         try:
-            response = await self._request_end(commit=commit)
+            identity = await self._request_end(commit=commit)
         except RequestTimedOutError:
             raise
         except StreamlogError as error:
             self._error = error
             self._go(TransactionPhase.FAILED if commit else TransactionPhase.FATAL)
             raise self._refusal("the transaction cannot be ended") from error
-        self._on_ended(response)
+        self._on_ended(identity)
 
-    async def _request_end(self, *, commit: bool) -> pb.EndTransactionResponse:
+    async def _request_end(self, *, commit: bool) -> ProducerIdAndEpoch:
+        """Returns the identity from now on."""
         request = pb.EndTransactionRequest(
             transactional_id=self._rules.transactional_id,
             producer_id=self._identity.producer_id,
@@ -335,10 +337,10 @@ class TransactionManager:
         )
         response = await self._call(_END, request)
         self._coordinator = address_of(response.coordinator) if response.HasField("coordinator") else None
-        return response
+        return identity_in(response)
 
-    def _on_ended(self, response: pb.EndTransactionResponse) -> None:
-        self._identity = ProducerIdAndEpoch(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
+    def _on_ended(self, identity: ProducerIdAndEpoch) -> None:
+        self._identity = identity
         self._prepared = self._error = None
         self._touched = False
         self._go(TransactionPhase.READY)

@@ -18,7 +18,7 @@ from streamlog.api.fetched import Fetched
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.requests import RECEIVE_BYTES, OffsetPlace
 from streamlog.client.connection.backoff import Backoff
-from streamlog.errors import StreamlogError
+from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.metadata.image.delta import MetadataDelta
 from streamlog.metadata.image.image import MetadataImage, require_partition
 from streamlog.metadata.view import MetadataView
@@ -247,9 +247,12 @@ class PartitionPlacement:
         known[0].add(part)
 
     async def on_fetched(self, answer: list[Fetched]) -> None:
+        """BrokerNotAvailableError for a partition that was not requested."""
         message = PartitionUpdates([])
         for got in answer:
-            partition = self.partitions[TopicPartition(got.part.topic, PartitionId(got.part.partition))]
+            partition = self.partitions.get(TopicPartition(got.part.topic, PartitionId(got.part.partition)))
+            if partition is None:
+                raise BrokerNotAvailableError("a fetch stream has returned a partition that was not requested")
             if got.part.correlation_id == partition.generation and partition.leader != NO_BROKER:
                 message.updates.append((partition, got))
         self.updates.put_nowait(message)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.api import fetched
 from streamlog.api.convert.offsets import epoch_end
 from streamlog.api.convert.records.fetch import diverged
 from streamlog.api.fetched import Fetched
@@ -55,6 +56,31 @@ def test_partitions_of_several_leaders_come_on_one_stream() -> None:
             while (response := await reader.next()) is not None:
                 topics |= {(news.topic, record.value) for news in response.partitions for record in news.records}
             assert topics == {("t", b"one"), ("u", b"two")}
+
+    simulate(story)
+
+
+def test_a_partition_that_was_not_requested_ends_the_fetch_stream_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader's answer is false: the partition is placed again, and read."""
+    decode = fetched.decode
+    falsified: list[str] = []
+
+    def false_once(data: bytes) -> list[Fetched]:
+        answer = decode(data)
+        if answer and not falsified:
+            falsified.append(answer[0].part.topic)
+            answer[0].part.topic = "other"
+        return answer
+
+    monkeypatch.setattr(fetched, "decode", false_once)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create("u", replicas=(2,))
+        await cluster.produce_at(2, b"two", topic="u")
+        async with subscribing(cluster, everything("u")) as reader:
+            assert await reader.until(1) == {0: [b"two"]}
+        assert falsified == ["u"]
 
     simulate(story)
 
