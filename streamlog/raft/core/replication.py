@@ -128,6 +128,9 @@ class Replication:
         progress = self._answering(peer, reply)
         if progress is None:
             return
+        base = self._raft.log.base.index
+        if not reply.matched and reply.next_index <= base and self._store.head is None:
+            raise CorruptMessageError(f"a reply that asks for entry {reply.next_index}, but every log begins at {base}")
         progress.answered(reply.round, self._raft.now())
         if progress.snapshot is not None:
             return  # the reply to a heartbeat sent meanwhile: it cannot match yet

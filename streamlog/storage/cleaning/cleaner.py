@@ -258,6 +258,8 @@ class Cleaner:
 
     async def _read(self, log: Log, segment: Segment, size: int, position: int) -> bytes:
         log.durability.check()
+        if segment not in log.segments:  # retention has removed it: its files may be gone
+            raise StorageError(f"{log.partition}: a segment was removed while the log was being compacted")
         segment.pin()
         try:
             return await segment.file.read(min(size, segment.size_bytes - position), position)

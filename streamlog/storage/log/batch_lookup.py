@@ -27,7 +27,7 @@ async def last_batches(log: LogState, count: int) -> list[HeldBatch]:
     """At most `count`, rising, the last one at the log's end. CorruptMessageError, DamagedFileError, StorageError."""
     found: list[HeldBatch] = []
     for segment in list(log.segments)[: -SEGMENTS_MAX - 1 : -1]:
-        if len(found) >= count:
+        if len(found) >= count or segment not in log.segments:  # removed while the later ones were read: these suffice
             break
         found = await _read(segment, partial(_last_of, segment, count - len(found))) + found
     return found

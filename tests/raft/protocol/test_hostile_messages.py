@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
-from streamlog.model import BrokerId, RaftTerm
+from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.open_storage import Owner, open_storage
 from streamlog.raft.pb import raft_pb2
 from streamlog.raft.protocol import messages as m
@@ -99,6 +99,19 @@ def test_a_conflict_with_what_is_committed_is_the_senders_fault() -> None:
     assert picture(lab, 2) == before
 
 
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_a_reply_that_asks_for_an_entry_before_every_log_is_the_senders_fault(wanted: int) -> None:
+    """The leader has no snapshot yet, and needs none."""
+    lab = running_lab()
+    before = picture(lab, 1)
+    reply = m.AppendReply(term=lab.core(1).term, round=1, matched=False, next_index=RaftIndex(wanted))
+    lab.core(1).replication.progress_of(BrokerId(3)).forget()  # type: ignore[union-attr]  # as of a new directory
+    with pytest.raises(CorruptMessageError, match="every log begins at 1"):
+        lab.core(1).receive(BrokerId(3), reply)
+    lab.tick(1)
+    assert picture(lab, 1)[0] == before[0]
+
+
 NUMBERS = st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1), st.sampled_from([2**61, 2**62, 2**63, 2**64 - 1]))
 
 
@@ -118,6 +131,9 @@ def test_no_message_of_a_voter_raises_anything_else(data: st.DataObject) -> None
         for name in ("term", "round", "prev_index", "prev_term", "commit_index", "next_index", "last_index", "offset"):
             if name in body.DESCRIPTOR.fields_by_name and data.draw(st.booleans()):
                 setattr(body, name, data.draw(NUMBERS))
+        for name in ("matched", "granted", "installed"):
+            if name in body.DESCRIPTOR.fields_by_name:
+                setattr(body, name, data.draw(st.booleans()))
         target = data.draw(st.sampled_from([1, 2, 3]))
         term = lab.core(target).term
         try:

@@ -21,6 +21,7 @@ from streamlog.storage.cleaning.compaction import Rules, clean_batch
 from streamlog.storage.cleaning.key_map import KeyMap
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
+from streamlog.storage.segments.segment import Segment
 from tests.storage.batches import batch
 from tests.storage.rig import PARTITION, Rig
 
@@ -106,6 +107,36 @@ def test_a_log_that_is_removed_while_it_is_cleaned_goes_and_takes_nothing_with_i
         assert records(rig) == {}
         machine.close()
     assert abandoned >= 10
+
+
+@pytest.mark.parametrize("reads", range(1, 8))
+def test_segments_that_are_removed_while_the_log_is_cleaned_are_not_opened_again(reads: int) -> None:
+    """Their files would be there again, empty, and the log would pass for a damaged one."""
+    rig = Rig(Machine(1), structs.replace(COMPACT, cleanup_delete=True))
+    fill(rig, 60, 5)
+    rig.machine.run(rig.directory.checkpoint())
+    cleaner = cleaner_of(rig)
+    read, done = cleaner._read, []
+
+    async def removing(log: Log, segment: Segment, size: int, position: int) -> bytes:
+        done.append(segment)
+        if len(done) == reads:
+            log.advance_log_start(log.segments.at(3).base_offset)
+            await rig.directory.save_log_starts({log.partition: log.log_start_offset})
+            log.remove_oldest(3)
+            await rig.directory.reaper.remove_due()
+        return await read(log, segment, size, position)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaner, "_read", removing)
+        rig.machine.run(cleaner.clean_filthiest(committed))
+    rig.machine.run(rig.directory.reaper.remove_due())
+    names = rig.do(lambda: rig.machine.fs.list(rig.log.directory))
+    assert len(done) >= reads
+    assert [name for name in names if name.endswith(".deleted")] == []
+    fill(rig, 30, 5)
+    assert clean_with(cleaner, rig) is not None
+    rig.machine.close()
 
 
 def test_the_latest_of_each_key_stays_and_offsets_do_not_change() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from streamlog.errors import (
-    MessageTooLargeError,
-)
+from streamlog.errors import MessageTooLargeError
+from streamlog.records.held_batch import HeldBatch
 from streamlog.sim.machine import Machine
+from streamlog.storage.log import batch_lookup
 from streamlog.storage.log_config import LogConfig
+from streamlog.storage.segments.scan import Scan
+from streamlog.storage.segments.segment import Segment
 from tests.storage.rig import Rig
 
 
@@ -29,6 +33,29 @@ def test_segments_roll_by_size_age_index_and_on_demand() -> None:
     assert rig.values()[-1] == (7, b"x")
     with pytest.raises(MessageTooLargeError):
         rig.append(b"x" * 1001)
+    rig.machine.close()
+
+
+def test_segments_that_are_removed_while_the_last_batches_are_read_are_not_opened_again() -> None:
+    """The files would be there again, empty: an index that knows its entries cannot map them (seed 2018216)."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=24, segment_bytes=1000, file_delete_delay_ms=0))
+    for _ in range(4):
+        rig.append(b"x" * 600)
+    log, read = rig.log, batch_lookup._read
+
+    async def removing(segment: Segment, scan: Callable[[], Scan[list[HeldBatch]]]) -> list[HeldBatch]:
+        found = await read(segment, scan)
+        if segment is log.segments.active:
+            log.remove_oldest(3)
+            await rig.directory.reaper.remove_due()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_lookup, "_read", removing)
+        held = rig.machine.run(batch_lookup.last_batches(log, 5))
+    assert [one.base_offset for one in held] == [3]
+    names = rig.do(lambda: rig.machine.fs.list(log.directory))
+    assert [name for name in names if name.endswith(".deleted")] == []
     rig.machine.close()
 
 
