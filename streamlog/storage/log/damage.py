@@ -57,6 +57,8 @@ async def note_examination(log: LogState, segment: Segment, found: ExaminationRe
     if not found.damages and segment is not log.segments.active and not segment.transaction_index.checked:
         with suppress(DamagedFileError):  # an earlier segment is damaged: once that is repaired
             await _repair_transaction_index(log, segment)
+        if segment not in log.segments:
+            return
     known = log.damaged_segments.pop(segment, None)
     if found.damages:
         segment.verified.forget()

@@ -24,11 +24,12 @@ async def restore_producers(fs: FileSystem, directory: str, segments: Segments, 
 
 
 async def _replay(producers: ProducerStates, segments: Segments, end: Offset) -> None:
-    """Read the headers from the state's offset to `end`, which is at most the log's end."""
-    if producers.map_end_offset >= end:
-        return
-    for index in range(segments.index_of(producers.map_end_offset), len(segments)):
-        segment = segments.at(index)
+    """Read the headers from the state's offset to `end`, which is at most the log's end. Segments may be removed or
+    replaced while another one is read.
+    """
+    while producers.map_end_offset < end:
+        index = segments.index_of(producers.map_end_offset)
+        segment, segment_end = segments.at(index), min(end, segments.end_of(index, end))
         if segment.base_offset >= end:
             break
         segment.pin()
@@ -40,4 +41,4 @@ async def _replay(producers: ProducerStates, segments: Segments, end: Offset) ->
                         producers.update(header, marker)
         finally:
             segment.unpin()
-        producers.map_end_offset = max(producers.map_end_offset, min(end, segments.end_of(index, end)))
+        producers.map_end_offset = max(producers.map_end_offset, segment_end)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from streamlog.errors import (
     OutOfOrderSequenceError,
     ProducerFencedError,
 )
-from streamlog.model import Offset
+from streamlog.model import Offset, ProducerId
+from streamlog.ports import File
+from streamlog.sim.machine import Machine
+from streamlog.storage.log_config import LogConfig
+from streamlog.storage.producers import state_replay
+from streamlog.storage.producers.state_replay import restore_producers
+from streamlog.storage.segments.header_scan import Scanned, scan_file
 from tests.storage.rig import Rig
 
 
@@ -52,3 +60,29 @@ def test_producers_are_remembered_over_a_restart(rig: Rig, how: str) -> None:
         rig.machine.run(rig.log.restore_producers())
         rig.append(b"b", producer=(9, 0, 1))
     assert rig.append(b"b", producer=(9, 0, 1)).duplicate
+
+
+def test_segments_that_are_removed_while_the_states_are_restored_hide_no_later_ones() -> None:
+    """Without a snapshot, from the first segment on: the next ones move up in the list."""
+    rig = Rig(Machine(1), LogConfig(segment_bytes=200, file_delete_delay_ms=0))
+    for producer in range(6):
+        rig.append(b"x" * 90, producer=(producer, 0, 0))
+    log = rig.log
+    removed: list[File] = []
+
+    async def removing(file: File, start: int, end: int, *, check_crc: bool) -> AsyncIterator[list[Scanned]]:
+        async for batches in scan_file(file, start, end, check_crc=check_crc):
+            yield batches
+        if not removed:
+            removed.append(file)
+            log.remove_oldest(2)
+            await rig.directory.reaper.remove_due()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_replay, "load_snapshot", lambda *_: None)
+        patch.setattr(state_replay, "scan_file", removing)
+        states = rig.machine.run(restore_producers(rig.machine.fs, log.directory, log.segments, log.log_end_offset))
+    assert log.segments.first.base_offset == 2
+    assert states.map_end_offset == 6
+    assert [producer for producer in range(6) if states.get(ProducerId(producer)) is not None] == [0, 2, 3, 4, 5]
+    rig.machine.close()
