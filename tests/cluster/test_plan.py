@@ -25,7 +25,7 @@ def test_a_plan_is_drawn_from_its_seed_alone() -> None:
 
 def test_plans_meet_everything() -> None:
     faults = [fault for plan in PLANS for fault in plan.faults]
-    assert {fault.kind for fault in faults} == set(FaultKind)
+    assert {fault.kind for fault in faults} == set(FaultKind) - {FaultKind.FALSE_ANSWERS}  # at given moments alone
     assert {fault.target for fault in faults} == {"n1", "n2", "n3", "n4", "n5", LEADER, FOLLOWER, CONTROLLER}
     assert {fault.other for fault in faults} >= set(CLIENTS)
     assert all(BEGIN_S < fault.at < FAULTS_END_S for fault in faults)

@@ -171,7 +171,13 @@ class FollowerLink:
     async def _read_held(self, followed: Followed) -> None:
         try:
             async with self._reading:
+                await followed.replica.restore_producers()
                 followed.held = await followed.replica.held(followed.held_count)
+        except CorruptMessageError as error:
+            if followed.state is FollowState.REPAIRING:
+                self._log_failure(followed, "follower_repair_failed", error)
+                self._follow_later(followed)
+            return
         except StreamlogError:
             if followed.state is FollowState.REPAIRING:
                 followed.close()  # its disk has failed

@@ -110,6 +110,11 @@ class FollowerReplica:
         finally:
             self._end_truncation()
 
+    async def restore_producers(self) -> None:
+        """Where a truncation could not, because of damage. CorruptMessageError: it is still there; StorageError."""
+        if self.log.derived.producers_stale:
+            await self.log.restore_producers()
+
     async def held(self, count: int) -> list[HeldBatch]:
         """The last batches of the log for the leader to compare, as far as they are readable and consistent.
         StorageError.

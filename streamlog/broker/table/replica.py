@@ -34,7 +34,13 @@ from streamlog.broker.repair.log_repairs import Repairs
 from streamlog.broker.table.partition_metadata import write_topic_id
 from streamlog.broker.table.replica_creations import ReplicaCreations
 from streamlog.broker.topic_settings import TopicSettings
-from streamlog.errors import NotLeaderError, StorageError, StreamlogError, UnknownTopicOrPartitionError
+from streamlog.errors import (
+    CorruptMessageError,
+    NotLeaderError,
+    StorageError,
+    StreamlogError,
+    UnknownTopicOrPartitionError,
+)
 from streamlog.metadata.configs.rules import effective_min_isr
 from streamlog.metadata.records import Partition
 from streamlog.metrics import Traffic
@@ -101,6 +107,7 @@ class Replica:
         self.closing = False  # the log is being removed
         self._fresh = False  # assigned while the node runs: its log is on no missing disk
         self._stray = False  # the log was there at the start and has not been assigned since
+        self._unrestored: StorageError | None = None  # why the producers' state is missing: damage, not yet repaired
         self._set_aside = False  # the log found at the start: it names another topic, of the same name or by damage
         self._ending: FollowerReplica | None = None  # ended, with a truncation that may be in progress
         self._last_high_watermark = Offset(0)  # of the last role, or of the checkpoint
@@ -146,6 +153,7 @@ class Replica:
         """By the metadata. `fresh`: the partition was not on this node before."""
         joined = self._has_joined(assigned)
         self.assigned = assigned
+        self._unrestored = None
         self._fresh = assigned is not None and (fresh or self._fresh)
         if assigned is not None and self.log is not None and assigned.topic_id == self.topic_id:
             self._stray = False
@@ -308,7 +316,7 @@ class Replica:
         leader = assigned.partition.leader
         if log.damage is not None:
             return log.discard_damage if leader not in (self._context.me, NO_BROKER) else None
-        if log.derived.producers_stale:
+        if log.derived.producers_stale and self._unrestored is None:
             return self._restore_producers
         return self._swap if self._move is not None and self._move.log is log else None
 
@@ -365,8 +373,10 @@ class Replica:
         assert self.log is not None
         try:
             await self.log.restore_producers()
-        except OSError as e:
-            raise self._directory(self.log).fail(e) from e
+        except CorruptMessageError as error:  # as a follower it tries again
+            self._unrestored = StorageError(
+                f"{self.partition} is damaged, so the state of its producers cannot be restored: {error}"
+            )
 
     async def _swap(self) -> None:
         """The log that is used from now on has the same records, so the high watermark is the same."""
@@ -404,6 +414,9 @@ class Replica:
             if self._displaced and len(partition.replicas) > 1:
                 reason = "its directory named another topic at the start and was set aside (-stray)"
                 self._become_unfit(StorageError(f"{self.partition} is empty and cannot lead: {reason}"))
+                return
+            if self._unrestored is not None and log.derived.producers_stale:
+                self._become_unfit(self._unrestored)
                 return
             self._note_complete()
             if self.offline is None:

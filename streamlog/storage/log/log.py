@@ -126,7 +126,7 @@ class Log(LogState):
             raise CorruptMessageError("the last batch is incomplete", position=end)
         self.durability.check_unsynced(end, self.config.unsynced_limit)
         if self.derived.producers_stale:  # restoring failed: a batch below the truncation is damaged
-            raise StorageError(f"{self.partition}: the producers' state could not be restored after a truncation")
+            raise CorruptMessageError(f"{self.partition}: the state of producers was not restored after a truncation")
         if batches[0][1].leader_epoch < self.derived.epochs.latest:
             # A leadership of this replica that wrote nothing left an epoch that the leader's history lacks.
             self.epochs.truncate_end(first)
@@ -276,7 +276,9 @@ class Log(LogState):
         await truncation.discard_damage(self)
 
     async def restore_producers(self) -> None:
-        """After a truncation, before the next append: restore the producers' state from the last snapshot on."""
+        """After a truncation, before the next append: restore the producers' state from the last snapshot on.
+        CorruptMessageError: a batch is damaged, and its segment has been examined; StorageError.
+        """
         await truncation.restore_producers(self)
 
     # -- reading

@@ -12,10 +12,12 @@ joining, if that is lower; the rest is fetched again from the leader. In a log t
 
 from __future__ import annotations
 
+from streamlog.errors import CorruptMessageError
 from streamlog.model import Offset
 from streamlog.records import read_header
 from streamlog.records.header import HEADER_SIZE, MAGIC
 from streamlog.storage.files import names
+from streamlog.storage.log.damage import examine_segment
 from streamlog.storage.log.segment_changes import schedule_deletion
 from streamlog.storage.log.state import LogState
 from streamlog.storage.producers import state_replay
@@ -163,8 +165,16 @@ async def restore_producers(log: LogState) -> None:
     """As `Log.restore_producers`."""
     while log.derived.producers_stale:
         generation = log.durability.generation
-        with log.in_use():
-            producers = await state_replay.restore_producers(log.fs, log.directory, log.segments, log.log_end_offset)
+        try:
+            with log.in_use():
+                end = log.log_end_offset
+                producers = await state_replay.restore_producers(log.fs, log.directory, log.segments, end)
+        except CorruptMessageError as error:
+            if generation != log.durability.generation:
+                continue
+            for segment in [one for one in log.segments if one.path(names.LOG) == error.path]:
+                await examine_segment(log, segment)  # so that it is repaired
+            raise
         if generation == log.durability.generation and producers.map_end_offset >= log.log_end_offset:
             log.derived.producers = producers
             log.derived.producers_stale = False

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streamlog.errors import BrokerNotAvailableError, DamagedFileError, OffsetOutOfRangeError
+from streamlog.errors import BrokerNotAvailableError, DamagedFileError, OffsetOutOfRangeError, StreamlogError
 from streamlog.model import BrokerId, IsolationLevel, LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.records import scan_headers
 from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.files.inode import FileNode
 from streamlog.storage.files.checkpoints import EpochEntry
 from streamlog.storage.integrity.repair import FREE_BYTES_MIN
+from streamlog.storage.producers.producer_states import ProducerStates
 from tests.broker.nodes import Cluster, play
 from tests.broker.three_nodes import three_nodes
 
@@ -172,6 +173,55 @@ def test_a_follower_that_copies_makes_the_leader_repair_itself() -> None:
         cluster.start(3)
         await cluster.settled()
         assert content_of(cluster, 1) == content_of(cluster, 3) == whole
+
+    play(story)
+
+
+def leads(cluster: Cluster, node_id: int) -> bool:
+    try:
+        cluster.nodes[node_id].leader()
+    except StreamlogError:
+        return False
+    return True
+
+
+def cut_producers(cluster: Cluster, node_id: int) -> None:
+    """As after a truncation that has removed a producer's batches: their state is to be restored from the log."""
+    log = cluster.nodes[node_id].log()
+    log.derived.producers = ProducerStates((), log.log_end_offset)
+    log.derived.producers_stale = True
+
+
+def test_a_follower_whose_damage_hides_the_state_of_producers_repairs_it_and_goes_on() -> None:
+    """A truncated log: the node stopped with its next role (CorruptMessageError)."""
+
+    async def story(cluster: Cluster) -> None:
+        whole = await filled(cluster)
+        damage(cluster, 3, "length")
+        cut_producers(cluster, 3)
+        cluster.host(1).crash()
+        cluster.fence(1)
+        await cluster.until(lambda: cluster.nodes[2].replicas is not None and leads(cluster, 2))
+        await cluster.produce(b"of the next leader")
+        log = cluster.nodes[3].log()
+        await cluster.until(lambda: not log.derived.producers_stale and log.log_end_offset > 3 * BATCHES)
+        assert content_of(cluster, 3).startswith(whole)
+        assert [f["source"] for f in cluster.probed("damage_repaired")] == [2]
+
+    play(story)
+
+
+def test_a_leader_to_be_whose_damage_hides_the_state_of_producers_is_unfit() -> None:
+    async def story(cluster: Cluster) -> None:
+        await filled(cluster)
+        damage(cluster, 3, "length")
+        cut_producers(cluster, 3)
+        for node_id in (1, 2):
+            cluster.host(node_id).crash()
+            cluster.fence(node_id)
+        await cluster.until(lambda: cluster.probed("replica_unfit") != [])
+        assert "the state of its producers cannot be restored" in str(cluster.probed("replica_unfit")[0]["reason"])
+        assert cluster.host(3).alive
 
     play(story)
 
