@@ -44,6 +44,9 @@ class Replica:
         self.on_ackable_end: Any = None
         self.reads = 0
 
+    async def restore_producers(self) -> None:
+        """They were not lost."""
+
     async def held(self, count: int) -> Sequence[HeldBatch]:
         self.reads += 1
         return ()
