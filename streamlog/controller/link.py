@@ -238,7 +238,7 @@ class ControllerLink:
             else:
                 try:
                     answer = decode(data)
-                except StreamlogError as error:
+                except StreamlogError as error:  # no answer of a controller, as a status that none sends
                     failure = RpcError(Status.UNKNOWN, error.message)
                 else:
                     self._found(where)
