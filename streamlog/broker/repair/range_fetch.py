@@ -9,7 +9,7 @@ from streamlog.api.errors import from_rpc
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.responses import parse_response
 from streamlog.broker.replica_wire import TOPIC_ID_SIZE
-from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StreamlogError
+from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, StorageError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.ports import Network, NotSentError, RpcError
@@ -59,10 +59,11 @@ class RangeFetch:
 
 
 def _error_of(error: RpcError, node: BrokerId) -> StreamlogError:
+    """A StorageError is of that node's disk: here it would be taken for one of this node's."""
     own = from_rpc(error)
-    if isinstance(own, StreamlogError):
+    if isinstance(own, StreamlogError) and not isinstance(own, StorageError):
         return own
-    reason = error.message if isinstance(error, NotSentError) else error
+    reason = error.message if isinstance(error, NotSentError) else own
     return BrokerNotAvailableError(f"node {node} did not respond: {reason}", node=node)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from streamlog.api.errors import to_rpc
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.broker.repair.range_fetch import RangeFetch
-from streamlog.errors import BrokerNotAvailableError, CorruptMessageError, Status
+from streamlog.errors import BrokerNotAvailableError, CorruptMessageError, Status, StorageError
 from streamlog.model import BrokerId, Offset, PartitionId, TopicId, TopicPartition
 from streamlog.ports import RpcError
 from tests.controller.scripted_network import ScriptedNetwork
@@ -38,6 +39,12 @@ async def fetched(answer: bytes | RpcError) -> list[bytes]:
 async def test_what_is_no_answer_is_a_node_that_is_not_available(answer: bytes | RpcError) -> None:
     with pytest.raises(BrokerNotAvailableError, match="node 2 did not"):
         await fetched(answer)
+
+
+async def test_a_failed_disk_of_that_node_is_not_taken_for_one_of_this_node() -> None:
+    """The repair would end, and no other replica be asked."""
+    with pytest.raises(BrokerNotAvailableError, match=r"node 2 did not respond: .*offline"):
+        await fetched(to_rpc(StorageError("log directory /data is offline")))
 
 
 async def test_what_are_no_batches_is_corrupt() -> None:
