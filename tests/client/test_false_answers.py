@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -20,10 +19,11 @@ from streamlog.client.consumer.offset_finder import Bound
 from streamlog.client.transactions.transaction_manager import PreparedTransaction
 from streamlog.errors import StreamlogError
 from streamlog.model import PartitionId, TopicPartition
-from streamlog.ports import Channel, Network, Ports, Server, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import Ports
 from tests.fuzz.known import Known
 from tests.fuzz.messages import Maker
 from tests.node.kit import Nodes, run_story
+from tests.support.changed_answers import ChangedNetwork
 
 AT: Final = TopicPartition("t", PartitionId(0))
 TOPIC: Final = values.ConfigResource.topic("t")
@@ -126,78 +126,33 @@ USES: Final[tuple[Callable[[Ports], Awaitable[None]], ...]] = (
 )
 
 
-class FalseNetwork:
-    """A client's network. What nodes answer has values in it that no node sends, or is another message of that kind."""
+class FalseNode:
+    """What it answers has values in it that no node sends, or is another message of that kind."""
 
-    def __init__(self, network: Network, rng: random.Random) -> None:
-        self._network = network
+    def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def connect(self, address: str) -> Channel:
-        return _FalseChannel(self._network.connect(address), self._rng)
+    def at(self, address: str) -> FalseNode:
+        """At every address."""
+        return self
 
-    async def listen(
-        self,
-        address: str,
-        *,
-        unary: Mapping[str, UnaryHandler],
-        streaming: Mapping[str, StreamHandler],
-        listener: str = "",
-    ) -> Server:
-        raise NotImplementedError
+    async def unary(self, method: str, call: Callable[[], Awaitable[bytes]]) -> bytes:
+        return self.message(method, await call())
 
-
-class _FalseChannel:
-    def __init__(self, channel: Channel, rng: random.Random) -> None:
-        self._channel = channel
-        self._rng = rng
-
-    async def unary(
-        self, method: str, request: bytes, *, timeout_s: float, metadata: Mapping[str, str] | None = None
-    ) -> bytes:
-        answer = await self._channel.unary(method, request, timeout_s=timeout_s, metadata=metadata)
-        return _perhaps_false(self._rng, method, answer)
-
-    @asynccontextmanager
-    async def stream(self, method: str, *, metadata: Mapping[str, str] | None = None) -> AsyncIterator[Stream]:
-        async with self._channel.stream(method, metadata=metadata) as stream:
-            yield _FalseStream(stream, method, self._rng)
-
-    async def close(self) -> None:
-        await self._channel.close()
-
-
-class _FalseStream:
-    def __init__(self, stream: Stream, method: str, rng: random.Random) -> None:
-        self._stream = stream
-        self._method = method
-        self._rng = rng
-
-    async def send(self, message: bytes) -> None:
-        await self._stream.send(message)
-
-    async def recv(self) -> bytes | None:
-        message = await self._stream.recv()
-        return None if message is None else _perhaps_false(self._rng, self._method, message)
-
-    async def done_sending(self) -> None:
-        await self._stream.done_sending()
-
-
-def _perhaps_false(rng: random.Random, method: str, answer: bytes) -> bytes:
-    if rng.random() >= SHARE:
-        return answer
-    service, _, name = method[1:].rpartition("/")
-    kind = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name].output_type
-    message: Any = message_factory.GetMessageClass(kind)()
-    maker = Maker(rng, KNOWN, hostile=True)
-    if rng.random() < 0.4:
-        maker.fill(message, 0)
-    else:
-        message.ParseFromString(answer)
-        for _ in range(rng.randint(1, 3)):
-            maker.perturb(message)
-    return bytes(message.SerializeToString())
+    def message(self, method: str, message: bytes) -> bytes:
+        if self._rng.random() >= SHARE:
+            return message
+        service, _, name = method[1:].rpartition("/")
+        kind = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name].output_type
+        false: Any = message_factory.GetMessageClass(kind)()
+        maker = Maker(self._rng, KNOWN, hostile=True)
+        if self._rng.random() < 0.4:
+            maker.fill(false, 0)
+        else:
+            false.ParseFromString(message)
+            for _ in range(self._rng.randint(1, 3)):
+                maker.perturb(false)
+        return bytes(false.SerializeToString())
 
 
 def test_a_user_gets_a_result_or_an_error_of_streamlog() -> None:
@@ -213,8 +168,8 @@ def test_a_user_gets_a_result_or_an_error_of_streamlog() -> None:
         await host.spawn(_make_topic(ports))
         for number in range(TIMES):
             for at, use in enumerate(uses):
-                rng = random.Random(f"{number}/{at}")
-                found = replace(ports, network=FalseNetwork(ports.network, rng))
+                node = FalseNode(random.Random(f"{number}/{at}"))
+                found = replace(ports, network=ChangedNetwork(ports.network, node.at))
                 ends[await host.spawn(_has_result(use, found))] += 1
 
     run_story(story, voters=1)

@@ -17,12 +17,13 @@ from streamlog.model import TopicPartition
 from streamlog.ports import Network
 from streamlog.sim.faults import Fault, FaultKind
 from streamlog.sim.world import Host, World
+from tests.support.changed_answers import ChangedNetwork
 
 from ..checking.watch import Watch, undisturbed
 from ..clients.crew import Crew
 from ..nodes import address
 from ..plan import Plan
-from .false_answers import FalseAnswers, FalseNetwork
+from .false_answers import FalseAnswers, FalseNode
 from .harm import harm_to_files, harm_to_logs
 from .hostile_peer import Hostile
 
@@ -58,7 +59,8 @@ class SpecialStrikes:
         """A node's, by which it receives false answers."""
         if not self._may_be_false:
             return network
-        return FalseNetwork(network, self._false_answers, self._world.stream(f"false answers/{name}"))
+        rng = self._world.stream(f"false answers/{name}")
+        return ChangedNetwork(network, lambda address: FalseNode(address, self._false_answers, rng))
 
     def heal(self) -> None:
         self._false_answers.end()
