@@ -174,6 +174,10 @@ def base_plan(seed: int) -> Plan:
     )
 
 
+DRAWN: Final = frozenset(FaultKind) - {FaultKind.FALSE_ANSWERS}
+"""Kinds of faults that the plans of seeds have. The others occur at given moments alone (scripted/)."""
+
+
 def make_plan(seed: int) -> Plan:
     plan = base_plan(seed)
     rng = random.Random(f"cluster/{seed}/special")
