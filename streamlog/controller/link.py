@@ -28,10 +28,10 @@ Which calls are retried, and why that is safe if the first attempt was carried o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert import controller as convert
 from streamlog.api.convert.fields import topic_id
 from streamlog.api.errors import from_rpc
@@ -223,7 +223,7 @@ class ControllerLink:
         while True:
             try:
                 if self._active is not None and self._active.is_active and search.may_try_here():
-                    async with asyncio.timeout(search.attempt_s()):
+                    async with timeout(search.attempt_s()):
                         return await local(self._active)
                 where = await search.next()
                 data = await self._channel(where).unary(SERVICE + method, request, timeout_s=search.attempt_s())
@@ -300,7 +300,7 @@ class ControllerLink:
     async def _wait_until_applied(self, index: RaftIndex, timeout_s: float) -> None:
         """A node that lags behind for longer answers anyway: the call was carried out."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await self._view.wait_until_applied(index)
         except TimeoutError:
             return
@@ -407,7 +407,7 @@ class _Search:
         pause_s = link._random.uniform(0.5, 1.0) * self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_S[1])
         try:
-            async with asyncio.timeout(min(pause_s, left_s)):
+            async with timeout(min(pause_s, left_s)):
                 await link._view.wait_for_controller_change()
         except TimeoutError:
             pass

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert import replica_states as convert
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.responses import parse_response
@@ -88,7 +89,7 @@ class UncleanRecovery:
 
     async def _wait_for_change(self, index: RaftIndex) -> None:
         try:
-            async with asyncio.timeout(RETRY_S):
+            async with timeout(RETRY_S):
                 await self._view.wait_until(lambda image: image.index != index)
         except TimeoutError:
             pass

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from streamlog.aio.group_tasks import start_unless_ending
+from streamlog.aio.timeouts import timeout
 from streamlog.coordinator.transaction_shard import PreparedEnd, TransactionShard
 from streamlog.errors import (
     CoordinatorNotAvailableError,
@@ -207,7 +208,7 @@ class MarkerWriter:
         pause_s = min(first_s * 2 ** min(attempt - 1, 16), longest_s) * self._random.uniform(0.8, 1.2)
         index = self._view.image.index
         try:
-            async with asyncio.timeout(pause_s):
+            async with timeout(pause_s):
                 await self._view.wait_until(lambda image: image.index != index)
         except TimeoutError:
             return

@@ -30,6 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streamlog.aio.keyed_timers import KeyedTimers
+from streamlog.aio.timeouts import timeout
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator.deadlines import Deadlines
 from streamlog.coordinator.recurring import Recurring
@@ -399,7 +400,7 @@ class TransactionShard:
                 return
             changed = self._changed.setdefault(transactional_id, asyncio.Event())
             try:
-                async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                async with timeout(max(0.0, deadline - self._clock.monotonic())):
                     await changed.wait()
             except TimeoutError:
                 raise ConcurrentTransactionsError(

@@ -29,6 +29,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, StatusCode,
 from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import SpanKind as OtelKind
 
+from streamlog.aio.timeouts import timeout
 from streamlog.config import Config
 from streamlog.config.settings import node_settings as node
 from streamlog.config.settings import node_tracing_settings as settings
@@ -114,7 +115,7 @@ class NodeSpans:
         threading.Thread(target=shut_down, name="spans-shutdown", daemon=True).start()
         for wait_s in (FLUSH_S, ABORT_S):
             try:
-                async with asyncio.timeout(wait_s):
+                async with timeout(wait_s):
                     await closed.wait()
                 return
             except TimeoutError:

@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.pb import identification_pb2 as pb
 from streamlog.api.service import Call, Service, unary
 from streamlog.controller.identity import Identified, identify
@@ -62,7 +63,7 @@ class IdentificationService:
     async def _identify(self, request: pb.IdentifyRequest, call: Call) -> pb.IdentifyResponse:
         if request.wait_ms and not self._known.is_set():
             try:
-                async with asyncio.timeout(min(request.wait_ms, WAIT_MS_MAX) / 1000):
+                async with timeout(min(request.wait_ms, WAIT_MS_MAX) / 1000):
                     await self._known.wait()
             except TimeoutError:
                 pass

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
+from streamlog.aio.timeouts import timeout
 from streamlog.config import Config
 from streamlog.config.settings import node_settings as settings
 from streamlog.controller import ActiveController
@@ -151,7 +152,7 @@ class VoterMember:
         if self._up and self._raft.leadership().is_self and len(self._raft.voters()) > 1:
             await self._raft.transfer_leadership()
             try:
-                async with asyncio.timeout(TRANSFER_TIMEOUT_S):
+                async with timeout(TRANSFER_TIMEOUT_S):
                     await self._view.wait_for_controller_change()
             except TimeoutError:
                 pass  # no other voter took it

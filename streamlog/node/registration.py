@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from streamlog.aio.timeouts import timeout
 from streamlog.config import Config
 from streamlog.config.settings import node_settings as settings
 from streamlog.controller import ControllerLink
@@ -119,7 +120,7 @@ class BrokerRegistration:
             interval_s = self._config()[settings.BROKER_HEARTBEAT_INTERVAL_MS] / 1000
             waits = self._leaving or (self._serving and not self._unfenced)
             try:
-                async with asyncio.timeout(min(interval_s, FAST_HEARTBEAT_S) if waits else interval_s):
+                async with timeout(min(interval_s, FAST_HEARTBEAT_S) if waits else interval_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -139,7 +140,7 @@ class BrokerRegistration:
         self._leaving = True
         self._wake.set()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await self._left.wait()
         except TimeoutError:
             return False

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from streamlog.aio.timeouts import timeout
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import CreatedTopic
 from streamlog.config import Loaded, load_node
@@ -191,7 +192,7 @@ class InProcessCluster:
 
     async def _start(self, nodes: list[_RunningNode]) -> None:
         try:
-            async with asyncio.timeout(START_TIMEOUT_S), asyncio.TaskGroup() as starts:
+            async with timeout(START_TIMEOUT_S), asyncio.TaskGroup() as starts:
                 for node in nodes:
                     starts.create_task(node.start())
         except TimeoutError:
@@ -203,7 +204,7 @@ class InProcessCluster:
     async def _wait_until_all(self, condition: Callable[[MetadataImage], bool]) -> None:
         """Until it holds on every running node. RequestTimedOutError."""
         try:
-            async with asyncio.timeout(WAIT_TIMEOUT_S):
+            async with timeout(WAIT_TIMEOUT_S):
                 for node in self._nodes.values():
                     if node.running:
                         await node.wait_until(condition)

@@ -21,6 +21,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.errors import CorruptMessageError, InconsistentClusterError, Status
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo, Clock, Network, Probe, Random, RpcError, Stream, Workers
@@ -153,7 +154,7 @@ class ObserverHub:
         if self._changed is None:
             self._changed = asyncio.Event()
         try:
-            async with asyncio.timeout(within_s):
+            async with timeout(within_s):
                 await self._changed.wait()
         except TimeoutError:
             return False
@@ -288,7 +289,7 @@ class Observer:
         pieces: list[bytes] = []
         size = 0
         while True:
-            async with asyncio.timeout(2 * KEEPALIVE_S):
+            async with timeout(2 * KEEPALIVE_S):
                 data = await stream.recv()
             if data is None:
                 return

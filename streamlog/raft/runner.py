@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.errors import (
     CorruptMessageError,
     OutcomeUnknownError,
@@ -280,7 +281,7 @@ class Runner:
     async def _wait_for_changes(self) -> None:
         """Wait until there is something to sync; seal an idle journal."""
         try:
-            async with asyncio.timeout(None if self._journal.is_sealed else self._seal_after_s):
+            async with timeout(None if self._journal.is_sealed else self._seal_after_s):
                 await self._unsynced.wait()
         except TimeoutError:
             self._journal.seal()

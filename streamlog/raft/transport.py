@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from streamlog.aio.timeouts import timeout
 from streamlog.errors import CorruptMessageError, InconsistentClusterError, Status, ThrottledError
 from streamlog.model import BrokerId
 from streamlog.ports import CallInfo, Channel, Clock, Network, Probe, Random, RpcError, Stream
@@ -250,7 +251,7 @@ class Transport:
 
     async def _expect_hello(self, stream: Stream) -> PeerHello:
         """The peer's Hello, checked. TimeoutError, RpcError, CorruptMessageError, InconsistentClusterError."""
-        async with asyncio.timeout(HELLO_TIMEOUT_S):
+        async with timeout(HELLO_TIMEOUT_S):
             data = await stream.recv()
         hello = wire.decode_hello(data or b"")
         if hello.cluster_id != self._hello.cluster_id:

@@ -22,9 +22,9 @@ ALLOWED = {
     "tls": {"regular_file", "model", "errors", "config", "ports"},
     "records": {"model", "errors"},
     "storage": {"aio", "model", "metrics", "errors", "ports", "records"},
-    "raft": {"tls", "model", "metrics", "errors", "ports"},
+    "raft": {"aio", "tls", "model", "metrics", "errors", "ports"},
     "metadata": {"access", "model", "errors", "config", "raft"},
-    "sim": {"model", "errors", "ports"},
+    "sim": {"aio", "model", "errors", "ports"},
     "groups": {"model", "errors", "records"},
     "transactions": {"model", "errors", "records"},
     "replication": {"aio", "model", "errors", "ports", "records"},
@@ -106,6 +106,7 @@ ALLOWED = {
     },
     "controller": {"tls", "aio", "model", "errors", "config", "ports", "raft", "metadata", "api"},
     "node": {
+        "aio",
         "access",
         "tls",
         "model",
@@ -129,6 +130,7 @@ ALLOWED = {
         "services",
     },
     "daemon": {
+        "aio",
         "api",
         "config_providers",
         "url_documents",
@@ -144,8 +146,9 @@ ALLOWED = {
     },
     "spark": {"model", "errors", "config", "config_providers", "ports", "records", "client"},
     "monitor": {"model", "errors", "client"},
-    "console": {"access", "tls", "model", "errors", "config", "client", "monitor", "printable", "regular_file"},
+    "console": {"aio", "access", "tls", "model", "errors", "config", "client", "monitor", "printable", "regular_file"},
     "cli": {
+        "aio",
         "config_providers",
         "regular_file",
         "access",
@@ -164,7 +167,7 @@ ALLOWED = {
         "daemon",
         "spark",
     },
-    "pytest_plugin": {"tls", "model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
+    "pytest_plugin": {"aio", "tls", "model", "errors", "config", "ports", "metadata", "client", "node", "daemon"},
 }
 
 NODE_CODE = {

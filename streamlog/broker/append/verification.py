@@ -27,6 +27,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from streamlog.aio.timeouts import timeout
 from streamlog.broker.append.held_markers import HeldMarkers
 from streamlog.errors import (
     ConcurrentTransactionsError,
@@ -113,7 +114,7 @@ class Verifications:
             if not await self._is_granted(guard):
                 await confirm()
             try:
-                async with asyncio.timeout(wait_s):
+                async with timeout(wait_s):
                     await self._wait_for_marker(guard)
             except TimeoutError:
                 raise ConcurrentTransactionsError(
@@ -155,7 +156,7 @@ class Verifications:
         the previous transaction may be one that ends only after this one.
         """
         try:
-            async with asyncio.timeout(MARKER_SOON_S):
+            async with timeout(MARKER_SOON_S):
                 await self._wait_for_marker(guard)
         except TimeoutError:
             return False

@@ -29,6 +29,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, StreamlogError
 from streamlog.metadata.image.delta import MetadataDelta
@@ -186,7 +187,7 @@ class IsrChanges:
             next_s = min((pending.due_s for pending in self._pending.values()), default=None)
             delay_s = None if next_s is None else max(0.0, next_s - self._clock.monotonic())
             try:
-                async with asyncio.timeout(delay_s):
+                async with timeout(delay_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert import replica_states as convert
 from streamlog.api.convert.record_deletion import log_start as convert_log_start
 from streamlog.api.pb import replication_pb2 as pb
@@ -139,7 +140,7 @@ class ReplicationService:
         remaining_s = call.remaining_s()
         wait_s = CONFIRM_TIMEOUT_S if remaining_s is None else min(CONFIRM_TIMEOUT_S, remaining_s * CONFIRM_SHARE)
         try:
-            async with asyncio.timeout(wait_s):
+            async with timeout(wait_s):
                 await self._leaders.confirm_log_start(topic_id, partition, start)
         except TimeoutError:
             raise RequestTimedOutError(
@@ -192,7 +193,7 @@ class ReplicationService:
         """The follower's hello. InvalidRequestError, InconsistentClusterError, StaleBrokerEpochError,
         BrokerIdNotRegisteredError, RpcError, TimeoutError.
         """
-        async with asyncio.timeout(HELLO_TIMEOUT_S):
+        async with timeout(HELLO_TIMEOUT_S):
             data = await stream.recv()
         hello = None if data is None else wire.decode_request(data).hello
         if hello is None:
@@ -205,7 +206,7 @@ class ReplicationService:
             )
         if hello.leader_id != self._me or hello.node_id == self._me:
             raise InvalidRequestError(f"this is node {self._me}, not {hello.leader_id}", field="leader_id")
-        async with asyncio.timeout(HELLO_TIMEOUT_S):
+        async with timeout(HELLO_TIMEOUT_S):
             image = await self._view.wait_until(lambda image: image.index >= hello.broker_epoch)
         image.require_broker(hello.node_id, hello.broker_epoch)
         return hello

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.errors import BrokerNotAvailableError, StorageError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, TopicId, TopicPartition
@@ -110,7 +111,7 @@ class Repairs:
         if work is None or work.left:
             return not log.damaged_segments
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with timeout(WAIT_S):
                 await work.ended.wait()
         except TimeoutError:
             pass

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from streamlog.aio.timeouts import timeout
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError, RequestTimedOutError, StorageError
 from streamlog.model import Offset
@@ -70,7 +71,7 @@ async def delete_before(
 async def _know_committed(leader: LeaderReplica, within_s: float) -> None:
     """A new leader's high watermark may still be below what was acknowledged: less would be deleted than was asked."""
     try:
-        async with asyncio.timeout(within_s):
+        async with timeout(within_s):
             await leader.wait_for_former_leaders()
     except TimeoutError:
         raise RequestTimedOutError(

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.broker.table.replica import Replica
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import InvalidRequestError, StorageError, StreamlogError
@@ -204,7 +205,7 @@ class LogMoves:
                     await asyncio.sleep(AGAIN_S)
                     return
         try:
-            async with asyncio.timeout(ROLE_END_S):
+            async with timeout(ROLE_END_S):
                 await move.settled.wait()
         except TimeoutError:
             if replica.withdraw(move):

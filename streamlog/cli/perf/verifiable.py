@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from streamlog.aio.timeouts import timeout
 from streamlog.cli.common.failures import FAILED
 from streamlog.cli.common.nouns import Noun, is_expression, key_values, one_name, topic_argument, topic_to_write_to
 from streamlog.cli.common.session import check_reachable, finish_with_records, matched_topics, showing_warnings
@@ -157,7 +158,7 @@ def _refused(events: _Events, topic: str, key: str | None, value: str, error: St
 async def _wait(events: _Events, seconds: float) -> None:
     """Or until the program is to end."""
     try:
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds):
             await events.stopping.wait()
     except TimeoutError:
         return

@@ -22,6 +22,7 @@ import jwt
 import msgspec
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.config import Config
 from streamlog.config.settings import token_settings as settings
 from streamlog.errors import InvalidConfigError, Status
@@ -96,7 +97,7 @@ class TokenLogin:
         deadline_s = self._clock.monotonic() + WAIT_S
         while self._clock.monotonic() >= self._valid_until_s:
             try:
-                async with asyncio.timeout(deadline_s - self._clock.monotonic()):
+                async with timeout(deadline_s - self._clock.monotonic()):
                     await self._arrived.wait()
             except TimeoutError:
                 raise RpcError(Status.UNAUTHENTICATED, f"the client has no bearer token: {self._reason}") from None

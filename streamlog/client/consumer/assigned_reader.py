@@ -21,6 +21,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
 from streamlog.aio.call_time import counted
+from streamlog.aio.timeouts import timeout
 from streamlog.client import settings as client_config
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
 from streamlog.client.connection.connections import Connections
@@ -202,7 +203,7 @@ class AssignedReader:
         reader = self.reader(partition)
         timeout_s = self.api_timeout_s if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 while reader.position is None:
                     if reader.error is not None:
                         raise reader.error

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from streamlog.aio.timeouts import timeout
 from streamlog.client.connection.coordinator import Coordinator
 from streamlog.client.consumer.assigned_reader import AssignedReader, Work
 from streamlog.client.consumer.consumer_records import ConsumerRecord
@@ -125,7 +126,7 @@ class ConsumerGroup:
         if processed:
             self._reader.in_flight.clear()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await self._leave()
         except TimeoutError:
             _log.warning("group %s: closed without the last commit, which took more than %g s", self.name, timeout_s)
@@ -135,7 +136,7 @@ class ConsumerGroup:
     async def abandon(self, timeout_s: float) -> None:
         """As `close`, where the program forgot to: nothing more is processed, and no listener is called."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 if self._auto_commits:
                     await self.commit_processed(self._fetcher.readers)
                 await self.membership.leave(timeout_s=_LEAVE_S)

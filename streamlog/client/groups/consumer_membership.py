@@ -26,6 +26,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api import calls
 from streamlog.api.pb import groups_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
@@ -347,7 +348,7 @@ class ConsumerMembership:
 async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
     """Whether it was set in time."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             await event.wait()
     except TimeoutError:
         return False

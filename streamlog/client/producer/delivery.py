@@ -19,6 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api import calls
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
@@ -100,7 +101,7 @@ class Delivery:
             return
         try:
             timeout_s = self._rules.link.request_timeout_s if timeout_s is None else timeout_s
-            async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as tasks:
+            async with timeout(timeout_s), asyncio.TaskGroup() as tasks:
                 for link in self._links.values():
                     tasks.create_task(link.finish())
         except TimeoutError:

@@ -8,9 +8,9 @@ Owned by the producer's loop. Failures are noted as they happen, on the loop too
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AbstractContextManager
 
+from streamlog.aio.timeouts import timeout
 from streamlog.client.producer.batches.pending_records import PendingRecords
 from streamlog.client.producer.batches.producer_batch import PendingRecord, ProducerBatch, as_streamlog_error
 from streamlog.client.producer.delivery import Delivery
@@ -48,7 +48,7 @@ class Flushing:
     async def flush(self, timeout_s: float | None) -> None:
         """RequestTimedOutError, or the error of a record."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await self.settle()
         except TimeoutError:
             unsettled = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())

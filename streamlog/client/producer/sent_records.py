@@ -6,10 +6,10 @@ raises is logged.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Self
 
+from streamlog.aio.timeouts import timeout
 from streamlog.client.connection.sync_loop import LoopThread, wait_on
 from streamlog.client.producer.batches.producer_batch import (
     AppendedRange,
@@ -103,7 +103,7 @@ class SentMany:
 
 async def _wait(promise: Promise, timeout_s: float | None) -> None:
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             await promise.waiter()
     except TimeoutError:
         raise RequestTimedOutError(f"the record was not acknowledged within {timeout_s:g} s; it may still be") from None
@@ -111,7 +111,7 @@ async def _wait(promise: Promise, timeout_s: float | None) -> None:
 
 async def _wait_for_all(many: ManyFuture, timeout_s: float | None) -> None:
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             await many.wait()
     except TimeoutError:
         raise RequestTimedOutError(

@@ -22,6 +22,7 @@ import httpx
 from msgspec import Struct, field
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamlog.aio.timeouts import timeout
 from streamlog.client.settings import loaded
 from streamlog.config import load_admin
 from streamlog.errors import InvalidConfigError
@@ -84,7 +85,7 @@ class SyncLatencies:
         source = self._sources[url]
         try:
             async with (
-                asyncio.timeout(TIMEOUT_S),
+                timeout(TIMEOUT_S),
                 client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
             ):
                 answer.raise_for_status()

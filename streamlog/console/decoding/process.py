@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.console.decoding.schemas import SCHEMA_BYTES_MAX, SchemaError
 from streamlog.console.decoding.text import DECODED_BYTES_MAX, Shown, as_text, too_large
 from streamlog.console.decoding.worker import (
@@ -119,7 +120,7 @@ class SchemaDecoder:
         assert stdout is not None
         data = msgspec.msgpack.encode(request)
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with timeout(ANSWER_S):
                 stdin.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
                 await stdin.drain()
                 length = int.from_bytes(await stdout.readexactly(LENGTH_BYTES), "big")
@@ -153,7 +154,7 @@ class SchemaDecoder:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            async with asyncio.timeout(0.5):  # it may have ended by itself, and then has a reason
+            async with timeout(0.5):  # it may have ended by itself, and then has a reason
                 await process.wait()
         except TimeoutError:
             process.kill()

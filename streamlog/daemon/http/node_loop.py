@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from streamlog.aio.timeouts import timeout
+
 T = TypeVar("T")
 
 
@@ -25,7 +27,7 @@ class NodeLoop:
         except RuntimeError:  # the loop is closed: the process is about to exit
             coroutine.close()
             raise TimeoutError from None
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             return await asyncio.wrap_future(future)
 
     def post(self, work: Callable[[], object]) -> None:

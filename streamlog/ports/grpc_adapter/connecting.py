@@ -10,12 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from streamlog.aio.timeouts import timeout, timeout_at
+
 
 async def connected_socket(host: str, port: int, timeout_s: float) -> socket.socket:
     """OSError: of the last address. TimeoutError: it does not answer; each gets its share of the time that is left."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
-    async with asyncio.timeout_at(end):
+    async with timeout_at(end):
         found = await addresses_of(host, port)
     addresses = list(dict.fromkeys((family, target) for family, _, _, _, target in found))
     for number, (family, target) in enumerate(addresses):
@@ -48,7 +50,7 @@ async def _connect(family: int, target: tuple[Any, ...], timeout_s: float) -> so
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         error = made.connect_ex(target)
         if error == errno.EINPROGRESS:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await _writable(made)
             error = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from streamlog.aio.timeouts import timeout
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import StreamlogError, TopicAlreadyExistsError
@@ -71,7 +72,7 @@ class AuditTopic:
     async def close(self) -> None:
         """Wait for what is queued; `run` goes on."""
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with timeout(CLOSE_S):
                 await self._idle.wait()
         except TimeoutError:
             pass

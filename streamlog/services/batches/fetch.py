@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from streamlog.aio.timeouts import timeout, timeout_at
 from streamlog.api.convert.records.fetch import fetch_request
 from streamlog.api.fetched import Fetched, encode
 from streamlog.api.pb import batches_pb2 as pb
@@ -83,7 +84,7 @@ class FetchHandler:
 
     async def _read(self, poll: _Poll, parts: Sequence[_Part], call: Call) -> None:
         try:
-            async with asyncio.timeout(within(ROOM_WAIT_MS, call)):
+            async with timeout(within(ROOM_WAIT_MS, call)):
                 await poll.read(parts)
         except TimeoutError:
             raise self._outgoing.error("a fetch has waited too long for free response bytes") from None
@@ -223,7 +224,7 @@ class _Poll:
         watches: list[tuple[LeaderReplica, _Watch]] = []
         found_bytes = sum(part.readable_bytes for part in parts)
         try:
-            async with asyncio.timeout_at(until):
+            async with timeout_at(until):
                 for part in parts:
                     self._watch(part, _Watch(part, woken, wake), watches)
                 while found_bytes < self._settings.bytes_min:

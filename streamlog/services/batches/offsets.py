@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from streamlog.aio.timeouts import timeout_at
 from streamlog.api.convert import offsets as convert
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.requests import EpochQuery, OffsetQuery
@@ -35,7 +36,7 @@ class OffsetsHandler:
     ) -> pb.FoundOffset:
         try:
             replica = leaders.leader(query.ref)
-            async with asyncio.timeout_at(deadline):
+            async with timeout_at(deadline):
                 found = await offset_for(replica, query.place, isolation)
         except StreamlogError as error:
             return convert.found_offset(query, error=error)

@@ -5,10 +5,10 @@ The methods forward what another node coordinates, so the result is the cluster'
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.calls import Message, Response, UnaryCall
 from streamlog.api.service import Call, UnaryMethod
 from streamlog.errors import RequestTimedOutError
@@ -31,7 +31,7 @@ class OwnNode:
         """What the method raises; RequestTimedOutError."""
         info = CallInfo(method=f"/{call.method}", peer="", deadline=self._clock.monotonic() + timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 answer: Response = await self._methods[call.method](request, Call(info, self._clock))
         except TimeoutError:
             raise RequestTimedOutError(f"{call.method} got no response within {timeout_s:g} s") from None

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert import groups as convert
 from streamlog.api.convert.fields import distinct, each
 from streamlog.api.convert.view import node
@@ -75,7 +76,7 @@ class GroupsService:
             return
         await self._internal_topics.create_internal_topic(OFFSETS_TOPIC)
         try:
-            async with asyncio.timeout(within(APPLY_WAIT_MS, call)):
+            async with timeout(within(APPLY_WAIT_MS, call)):
                 await self._view.wait_until(lambda image: image.topic_named(OFFSETS_TOPIC) is not None)
         except TimeoutError:
             return

@@ -21,6 +21,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from streamlog.aio.call_time import counted
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert.records import publish as convert
 from streamlog.api.convert.records.publish import NewRecord, PublishOptions, RecordPartitioner
 from streamlog.api.pb import records_pb2 as pb
@@ -153,7 +154,7 @@ class Preparation:
         changes.
         """
         try:
-            async with asyncio.timeout(_NEW_TOPIC_S):
+            async with timeout(_NEW_TOPIC_S):
                 image = await self._view.wait_until(lambda image: image.topic_named(name) is not None)
         except TimeoutError:
             raise unknown_topic(name).permanent() from None

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from streamlog.aio.call_time import counted
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert.records import publish as convert
 from streamlog.api.convert.records import publish_transactions as convert_transactions
 from streamlog.api.convert.records.publish_transactions import EndRequest
@@ -147,7 +148,7 @@ class TransactionalStream:
     async def _leave(self) -> None:
         """Abort the open transaction. If that fails, the next stream or the timeout does."""
         try:
-            async with asyncio.timeout(_LEAVE_S):
+            async with timeout(_LEAVE_S):
                 if self._transactions.state is TransactionPhase.COMMITTING:
                     await self._transactions.commit()  # requested, and perhaps decided already
                 elif self._transactions.state in (TransactionPhase.OPEN, TransactionPhase.FAILED):

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.requests import ProduceRequest
 from streamlog.broker.append.admission import QueuedBytes
 from streamlog.client.connection.backoff import Backoff
@@ -152,7 +153,7 @@ class RoutedWriter:
 
     async def _wait_for(self, acknowledged: asyncio.Future[None], written: WriteResult, deadline: float) -> WriteResult:
         try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+            async with timeout(max(0.0, deadline - self._clock.monotonic())):
                 await acknowledged
         except TimeoutError:
             raise unacknowledged() from None
@@ -164,7 +165,7 @@ class RoutedWriter:
         state = None if before is None else before.partitions.get(write.partition)
         pause_s = min(left_s, self._backoff.delay_s(attempt))
         try:
-            async with asyncio.timeout(pause_s):
+            async with timeout(pause_s):
                 await self._view.wait_until(
                     lambda image: (
                         (topic := image.topics.get(write.topic_id)) is None

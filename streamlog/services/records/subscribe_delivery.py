@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
+from streamlog.aio.timeouts import timeout_at
 from streamlog.api.convert.records import subscribe as convert
 from streamlog.api.convert.records.subscribe import OffsetPosition, OffsetResetPolicy, SubscribeQuery
 from streamlog.api.errors import from_message
@@ -70,7 +71,7 @@ class SubscribeDelivery:
         heartbeat_at = asyncio.get_running_loop().time() + interval_s
         while self._placement.open_count:
             try:
-                async with asyncio.timeout_at(heartbeat_at):
+                async with timeout_at(heartbeat_at):
                     message = await self._placement.updates.get()
             except TimeoutError:
                 heartbeat_at = asyncio.get_running_loop().time() + interval_s

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert import transactions as convert
 from streamlog.api.pb import coordination_pb2 as pb
 from streamlog.broker.leading.leader_replica import LeaderReplica
@@ -43,7 +44,7 @@ class LocalMarkers:
 
     async def _write(self, one: PartitionMarker) -> MarkerOutcome:
         try:
-            async with asyncio.timeout(REPLICATION_S):
+            async with timeout(REPLICATION_S):
                 return MarkerOutcome(ended=await self._replicated(one))
         except TimeoutError:
             return MarkerOutcome(

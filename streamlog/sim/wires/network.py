@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.errors import Status, StreamlogError
 from streamlog.ports.network import ANY_METHOD, CRASHED, CallInfo, NotSentError, RpcError, StreamHandler, UnaryHandler
 from streamlog.sim.files.disk import os_error
@@ -177,7 +178,7 @@ class SimChannel:
     ) -> bytes:
         self._process.enter()
         try:
-            async with asyncio.timeout(timeout_s), self._call(method, metadata, timeout_s) as call:
+            async with timeout(timeout_s), self._call(method, metadata, timeout_s) as call:
                 await call.send(request)
                 await call.done_sending()
                 reply = await call.recv()

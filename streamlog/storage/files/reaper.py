@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.ports import Clock
 
 SCHEDULED_MAX: Final = 10_000
@@ -43,7 +44,7 @@ class Reaper:
             self._wake.clear()
             wait_s = await self.remove_due()
             try:
-                async with asyncio.timeout(wait_s):
+                async with timeout(wait_s):
                     await self._wake.wait()  # a later one may be due sooner
             except TimeoutError:
                 pass

@@ -12,6 +12,7 @@ import asyncio
 from contextlib import AbstractContextManager
 from typing import Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.errors import RequestTimedOutError, ThrottledError
 
 FREE_PART: Final = 1 / 8
@@ -58,7 +59,7 @@ class BufferMemory:
 
     async def _wait(self, wanted: int, needed: int, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 while not self._closed and not self.has_room(wanted):
                     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._waiters.append(waiter)

@@ -9,6 +9,7 @@ from typing import Final
 import aiosmtplib
 import httpx
 
+from streamlog.aio.timeouts import timeout
 from streamlog.console.alarms.channels import Channel, EmailChannel, HttpChannel
 from streamlog.console.alarms.messages import Notice
 from streamlog.console.alarms.notify.mail import mail
@@ -33,7 +34,7 @@ class DeliveryError(Exception):
 async def send(channel: Channel, notice: Notice) -> None:
     """DeliveryError."""
     try:
-        async with asyncio.timeout(SEND_TIMEOUT_S):
+        async with timeout(SEND_TIMEOUT_S):
             if isinstance(channel, EmailChannel):
                 await _send_mail(channel, notice)
             else:

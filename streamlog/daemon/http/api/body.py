@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.daemon.http.api.api_errors import ApiError
 from streamlog.errors import InvalidRequestError, RequestTimedOutError, RequestTooLargeError
 
@@ -37,7 +37,7 @@ class RequestBody:
             raise _too_large(f"{self._declared:,} bytes", bytes_max)
         body = bytearray()
         try:
-            async with asyncio.timeout(BODY_S):
+            async with timeout(BODY_S):
                 while not self.is_read:
                     body += await self._next()
                     if len(body) > bytes_max:
@@ -57,7 +57,7 @@ class RequestBody:
             return
         skipped = 0
         try:
-            async with asyncio.timeout(SKIP_S):
+            async with timeout(SKIP_S):
                 while not self.is_read and skipped < SKIP_BYTES_MAX:
                     skipped += len(await self._next())
         except TimeoutError:

@@ -24,6 +24,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.daemon.http.api.api_errors import ApiError, Headers
 from streamlog.daemon.http.api.body import Disconnected, RequestBody
@@ -70,7 +71,7 @@ class EventResponse:
     async def write(self, data: bytes, *, is_last: bool = False) -> None:
         """Waits while the client does not read. Disconnected, if it does not for SEND_S."""
         try:
-            async with asyncio.timeout(SEND_S):
+            async with timeout(SEND_S):
                 if not self.is_open:
                     self.is_open = True
                     headers = [
@@ -99,7 +100,7 @@ class StreamCalls:
     async def first(self, request: bytes, info: CallInfo, timeout_s: float) -> bytes:
         """The first response; an empty one where the stream has none. ApiError."""
         try:
-            async with asyncio.timeout(timeout_s), self._opened(request, info) as stream:
+            async with timeout(timeout_s), self._opened(request, info) as stream:
                 return await self._node_loop.run(stream.next, None) or b""
         except RpcError as error:
             raise ApiError(error) from None

@@ -25,6 +25,7 @@ from itertools import chain
 from typing import Final
 
 from streamlog.aio.call_time import counted
+from streamlog.aio.timeouts import timeout
 from streamlog.api.convert.records import consume as convert
 from streamlog.api.convert.records.consume import ConsumeJoin, ConsumeUp
 from streamlog.api.convert.records.subscribe import partition_status, received_record
@@ -80,7 +81,7 @@ class ConsumeHandler:
     async def _check_topics(self, topics: Sequence[str]) -> None:
         """UnknownTopicOrPartitionError. This node may learn of a new topic a moment after its creator."""
         try:
-            async with asyncio.timeout(_NEW_TOPIC_S):
+            async with timeout(_NEW_TOPIC_S):
                 await self._view.wait_until(lambda image: not unknown_topics(topics, image))
         except TimeoutError:
             check_topics(topics, self._view.image)
@@ -317,7 +318,7 @@ class _Stream:
         """
         seen = self._member.activity
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._wanted.processing_timeout_ms / 1000):
+            async with timeout(self._wanted.processing_timeout_ms / 1000):
                 while self._member.activity == seen and not self._is_disconnected:
                     self._progress.clear()
                     await self._progress.wait()
