@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -230,7 +231,7 @@ def test_a_stream_that_is_used_after_its_server_has_stopped_is_cancelled() -> No
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("calls", ["a stream", "a call"])
+@pytest.mark.parametrize("calls", ["a stream", "a call", "a call of a task that was cancelled before"])
 def test_a_channel_that_is_closed_while_it_connects_ends_the_wait(calls: str) -> None:
     """Such as to a node that has stopped and whose address another one took, which the metadata then show."""
 
@@ -241,7 +242,13 @@ def test_a_channel_that_is_closed_while_it_connects_ends_the_wait(calls: str) ->
             channel = network.connect(f"127.0.0.1:{silent.getsockname()[1]}")
 
             async def use() -> None:
-                if calls == "a call":
+                task = asyncio.current_task()
+                assert task is not None
+                if calls == "a call of a task that was cancelled before":
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.sleep(0)
+                if calls != "a stream":
                     await channel.unary(ECHO, b"", timeout_s=600)
                 async with channel.stream(RELAY):
                     pass

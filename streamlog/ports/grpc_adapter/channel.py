@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 
+from streamlog.aio.timeouts import timeout, timeout_at
 from streamlog.errors import Status
 from streamlog.ports.forks import forked_error
 from streamlog.ports.grpc_adapter import frames
@@ -84,7 +85,7 @@ class GrpcChannel:
     ) -> bytes:
         call: Http2Call | None = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 fields = await self._fields(method, metadata, timeout_s)
                 connection = await self._connection()
                 call = await connection.open(fields, request)
@@ -140,19 +141,15 @@ class GrpcChannel:
                 raise _again(self._failure)
             self._connecting = loop.create_task(self._connect())
             self._connecting.add_done_callback(self._on_connected)
+        cancellations = _cancellations()
         try:
             return await asyncio.shield(self._connecting)
         except NotSentError as error:  # many calls may wait for it
             raise _again(error) from None
         except asyncio.CancelledError:
-            if self._has_cancelled_the_wait():
+            if self.closed and _cancellations() == cancellations:  # `close` has cancelled the wait, not the caller
                 raise RpcError(Status.CANCELLED, CHANNEL_CLOSED) from None
             raise
-
-    def _has_cancelled_the_wait(self) -> bool:
-        """`close` has, and not the caller."""
-        task = asyncio.current_task()
-        return self.closed and task is not None and not task.cancelling()
 
     def _is_outdated(self, connection: ClientConnection) -> bool:
         return self._tls is not None and connection.tls_version != self._tls.version
@@ -192,7 +189,7 @@ class GrpcChannel:
         made: socket.socket | None = None
         try:
             made = await connected_socket(host, int(self._port), settings.connect_timeout_s)
-            async with asyncio.timeout_at(end):
+            async with timeout_at(end):
                 await loop.create_connection(
                     lambda: connection,
                     sock=made,
@@ -251,7 +248,7 @@ class GrpcChannel:
             if connection is None or connection.is_closed or not connection.calls:
                 continue
             with suppress(RpcError, TimeoutError):
-                async with asyncio.timeout(timeout_s):
+                async with timeout(timeout_s):
                     fields = await self._fields(method, None, timeout_s)
                     call = await connection.open(fields, b"")
                     try:
@@ -281,6 +278,12 @@ async def _only_message(call: Http2Call) -> bytes | None:
         while await call.next() is not None:
             pass
     return message
+
+
+def _cancellations() -> int:
+    """How often the current task has been cancelled; it may have gone on."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 def _again(error: NotSentError) -> NotSentError:
