@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN = "{}.{}".format(*sys.version_info[:2])
+RELEASE = "{}.{}.{}".format(*sys.version_info[:3])
 
 
 @pytest.fixture
@@ -45,18 +46,32 @@ def test_ci_runs_each_supported_version(tool: ModuleType) -> None:
 
 def test_the_python_of_the_path_is_used(tool: ModuleType, tmp_path: Path) -> None:
     python = program(tmp_path / "bin" / f"python{OWN}", f'exec {sys.executable} "$@"')
-    assert tool.found(OWN) == python
+    assert tool.releases(OWN) == {RELEASE: python}
 
 
 def test_one_of_pyenv_is_used_where_that_of_the_path_does_not_run(tool: ModuleType, tmp_path: Path) -> None:
     program(tmp_path / "bin" / "python3.12", "echo 'pyenv: python3.12: command not found' >&2; exit 127")
-    program(tmp_path / "pyenv" / "versions" / "3.12.1" / "bin" / "python3.12", "echo 3.12")
-    assert tool.found("3.12") == str(tmp_path / "pyenv" / "versions" / "3.12.1" / "bin" / "python3.12")
+    python = program(tmp_path / "pyenv" / "versions" / "3.12.1" / "bin" / "python3.12", "echo 3.12.1")
+    assert tool.releases("3.12") == {"3.12.1": python}
 
 
 def test_a_program_of_another_version_is_not_used(tool: ModuleType, tmp_path: Path) -> None:
-    program(tmp_path / "bin" / "python3.12", "echo 3.11")
-    assert tool.found("3.12") is None
+    program(tmp_path / "bin" / "python3.12", "echo 3.11.7")
+    assert tool.releases("3.12") == {}
+
+
+def test_of_several_releases_the_oldest_is_used_and_the_own_one_is_not(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tool, "_build", lambda folder: None)
+    program(tmp_path / "bin" / f"python{OWN}", f'exec {sys.executable} "$@"')
+    newer = program(tmp_path / "pyenv" / "versions" / "3.14.10" / "bin" / "python3.14", "echo 3.14.10")
+    older = program(tmp_path / "pyenv" / "versions" / "3.14.9" / "bin" / "python3.14", "echo 3.14.9")
+    assert tool.releases("3.14") == {"3.14.9": older, "3.14.10": newer}
+    assert tool.main() == 0
+    used = [line for line in capfd.readouterr().out.splitlines() if "skipped" not in line]
+    assert used[0].startswith("Python 3.14.9: ")
+    assert not any("3.14.10" in line or RELEASE in line for line in used)
 
 
 def test_a_version_that_is_missing_is_skipped_by_name(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,9 @@ The wheel of the package is built once; tools/try_wheel.py then installs it in a
 the kernel's wheel if `make setup` has built one, and uses a node there. The tests run with one version; this finds what
 makes the package useless with another one: a dependency that cannot be installed, a module or the kernel that fails.
 
-A version is looked for as `python3.X` in PATH and in the folders of pyenv. Without it, its name is printed, and nothing
-else: what runs on a machine is what it has.
+A version is looked for as `python3.X` in the folders of PATH and of pyenv. Of several releases of a version the oldest
+is used, which lacks the corrections of the later ones; not the one that runs this, since the tests run with it. Without
+a version its name is printed, and nothing else: what runs on a machine is what it has.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _PREFIX: Final = "Programming Language :: Python :: "
-_ASK: Final = (
-    "import sys, venv; print('%d.%d' % sys.version_info[:2])"  # Debian has a Python whose venv is another package
-)
+_ASK: Final = "import sys, venv; print('%d.%d.%d' % sys.version_info[:3])"  # Debian's venv is another package
 _ASK_TIMEOUT_S: Final = 60.0
 _BUILD_TIMEOUT_S: Final = 600.0
 _TRY_TIMEOUT_S: Final = 1800.0
@@ -40,8 +39,9 @@ def named() -> list[str]:
     return sorted((one for one in classifiers if re.fullmatch(r"3\.\d+", one)), key=lambda one: int(one[2:]))
 
 
-def found(version: str) -> str | None:
-    """A Python of that version that runs; a shim of pyenv for a version that is not chosen does not."""
+def releases(version: str) -> dict[str, str]:
+    """Programs by release, oldest first, of those that run: a shim of pyenv for a version not chosen does not."""
+    programs: dict[str, str] = {}
     for program in _candidates(version):
         try:
             done = subprocess.run(
@@ -49,16 +49,18 @@ def found(version: str) -> str | None:
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if done.returncode == 0 and done.stdout.strip() == version:
-            return program
-    return None
+        release = done.stdout.strip()
+        if done.returncode == 0 and release.rpartition(".")[0] == version:
+            programs.setdefault(release, program)
+    return dict(sorted(programs.items(), key=lambda item: int(item[0].rpartition(".")[2])))
 
 
 def _candidates(version: str) -> Iterator[str]:
     name = f"python{version}"
-    in_path = shutil.which(name)
-    if in_path is not None:
-        yield in_path
+    for folder in os.get_exec_path():
+        in_path = shutil.which(name, path=folder)
+        if in_path is not None:
+            yield in_path
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/{name}")))
 
@@ -75,21 +77,25 @@ def _build(folder: Path) -> None:
 
 
 def main() -> int:
-    own = "{}.{}".format(*sys.version_info[:2])
-    pythons = {version: found(version) for version in named() if version != own}
-    for version in (version for version, program in pythons.items() if program is None):
-        print(f"Python {version} is skipped: no python{version} in PATH or among pyenv's versions")
-    present = {version: program for version, program in pythons.items() if program is not None}
+    own = "{}.{}.{}".format(*sys.version_info[:3])
+    present: dict[str, str] = {}
+    for version in named():
+        oldest = next(iter(releases(version).items()), None)
+        if oldest is not None:
+            present[oldest[0]] = oldest[1]
+        elif version != own.rpartition(".")[0]:
+            print(f"Python {version} is skipped: no python{version} in PATH or among pyenv's versions")
+    present.pop(own, None)
     if not present:
         return 0
     with tempfile.TemporaryDirectory(prefix="streamlog-pythons-") as scratch:
         _build(Path(scratch))
         failed = []
-        for version, program in present.items():
-            print(f"Python {version}: ", end="", flush=True)
+        for release, program in present.items():
+            print(f"Python {release}: ", end="", flush=True)
             command = [program, str(ROOT / "tools" / "try_wheel.py"), scratch]
             if subprocess.run(command, timeout=_TRY_TIMEOUT_S, check=False).returncode != 0:
-                failed.append(version)
+                failed.append(release)
     if failed:
         print(f"streamlog does not work with Python {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
