@@ -1,4 +1,6 @@
-"""Tasks of a group that may be shutting down: a timer or a callback can fall between its cancellation and its end."""
+"""Tasks of a group that may be shutting down: a timer or a callback can fall between its cancellation and its end.
+And the error of a group, as one.
+"""
 
 from __future__ import annotations
 
@@ -16,3 +18,17 @@ def start_unless_ending(tasks: asyncio.TaskGroup | None, work: Coroutine[Any, An
             pass
     work.close()
     return None
+
+
+def unwrapped(group: BaseExceptionGroup[BaseException], kind: type[BaseException]) -> BaseException:
+    """One of its errors, to be raised in place of the group; the group, if not all of them are `kind`.
+
+    `raise` within `except*` would do that too from Python 3.11.4 on only: earlier ones wrap it in a group again.
+    """
+    _, others = group.split(kind)
+    if others is not None:
+        return group
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

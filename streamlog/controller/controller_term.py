@@ -27,6 +27,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from streamlog.aio.group_tasks import unwrapped
 from streamlog.controller.horizon import Horizon
 from streamlog.controller.timers import ControllerTimers
 from streamlog.errors import InvariantError, NotControllerError, OutcomeUnknownError, StreamlogError, ThrottledError
@@ -162,8 +163,8 @@ class ControllerTerm:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._decide_forever())
                 tasks.create_task(self._commit_forever())
-        except* StreamlogError as errors:
-            raise errors.exceptions[0] from None
+        except BaseExceptionGroup as errors:
+            raise unwrapped(errors, StreamlogError) from None
         finally:
             self._end()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from streamlog.aio.group_tasks import start_unless_ending
+import pytest
+
+from streamlog.aio.group_tasks import start_unless_ending, unwrapped
 
 
 async def note(begun: list[str], what: str) -> None:
@@ -42,3 +44,24 @@ async def test_a_group_that_is_being_cancelled_does_not() -> None:
     await asyncio.wait([running])
     assert running.cancelled()
     assert begun == []
+
+
+async def test_an_error_of_a_group_is_raised_as_itself() -> None:
+    async def fail() -> None:
+        raise BlockingIOError("in a task of an inner group")
+
+    async def run() -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks, asyncio.TaskGroup() as inner:
+                tasks.create_task(asyncio.sleep(0))
+                inner.create_task(fail())
+        except BaseExceptionGroup as group:
+            raise unwrapped(group, OSError) from None
+
+    with pytest.raises(BlockingIOError):
+        await run()
+
+
+def test_a_group_with_other_errors_stays_one() -> None:
+    group = BaseExceptionGroup("", [OSError(), ExceptionGroup("", [OSError(), ValueError()])])
+    assert unwrapped(group, OSError) is group

@@ -18,9 +18,15 @@ LEVEL: Final = 2
 
 def unpack_code(directory: Path) -> Path:
     """What PYTHONPATH must be for its code."""
-    with tarfile.open(RELEASE / "streamlog.tar.xz") as archive:
-        archive.extractall(directory, filter="data")
+    unpack(RELEASE / "streamlog.tar.xz", directory)
     return directory
+
+
+def unpack(archive: Path, directory: Path) -> None:
+    with tarfile.open(archive) as opened:
+        if hasattr(tarfile, "data_filter"):  # not before Python 3.11.4
+            opened.extraction_filter = tarfile.data_filter
+        opened.extractall(directory)
 
 
 @contextmanager

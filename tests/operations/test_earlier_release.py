@@ -4,7 +4,6 @@ transactions, configs and offsets are there; it is written on, and its metadata.
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -15,6 +14,7 @@ from streamlog.client import EARLIEST, Admin, Consumer, Producer
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.operations.release import unpack
 
 DATA: Final = Path(__file__).parent / "release-0.1.0" / "data.tar.gz"
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -26,8 +26,7 @@ FIRST, SECOND = (TopicPartition("orders", PartitionId(index)) for index in range
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
     directory = tmp_path_factory.mktemp("streamlog")
-    with tarfile.open(DATA) as archive:
-        archive.extractall(directory, filter="data")
+    unpack(DATA, directory)
     with InProcessCluster(directory, nodes=1) as cluster:
         yield cluster
 

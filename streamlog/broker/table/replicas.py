@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from streamlog.aio.group_tasks import start_unless_ending
+from streamlog.aio.group_tasks import start_unless_ending, unwrapped
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.leading.leader_replica import IsrProposer, LeaderReplica
 from streamlog.broker.repair.digest import LogDigest, digest_of
@@ -189,8 +189,8 @@ class Replicas:
                     await asyncio.get_running_loop().create_future()  # until a task fails, or `run` is cancelled
                 finally:
                     self._stop_following(stop_listening)
-        except* StorageError as group:
-            raise _leaf(group) from None
+        except BaseExceptionGroup as group:
+            raise unwrapped(group, StorageError) from None  # all of them say that the disks have failed
         finally:
             for replica in list(self._replicas.values()):
                 replica.stop(NotLeaderError(f"{replica.partition}: this node is stopping"))
@@ -488,9 +488,3 @@ class Replicas:
             interval_ms = self._configs.node[node_settings.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS]
             await asyncio.sleep(interval_ms / 1000)
             await self._high_watermarks.write()
-
-
-def _leaf(group: BaseExceptionGroup[StorageError]) -> StorageError:
-    """One of the errors: they all say that the disks have failed."""
-    first = group.exceptions[0]
-    return _leaf(first) if isinstance(first, BaseExceptionGroup) else first

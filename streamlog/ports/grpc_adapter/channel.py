@@ -147,9 +147,13 @@ class GrpcChannel:
         except NotSentError as error:  # many calls may wait for it
             raise _again(error) from None
         except asyncio.CancelledError:
-            if self.closed and _cancellations() == cancellations:  # `close` has cancelled the wait, not the caller
+            if self._has_cancelled_the_wait(cancellations):
                 raise RpcError(Status.CANCELLED, CHANNEL_CLOSED) from None
             raise
+
+    def _has_cancelled_the_wait(self, cancellations: int) -> bool:
+        """`close` has, and not the caller: its task has as many cancellations as before."""
+        return self.closed and _cancellations() == cancellations
 
     def _is_outdated(self, connection: ClientConnection) -> bool:
         return self._tls is not None and connection.tls_version != self._tls.version

@@ -18,6 +18,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from streamlog.aio.group_tasks import unwrapped
 from streamlog.errors import DamagedFileError, InvariantError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, Offset, TopicPartition
 from streamlog.ports import Clock, DirectoryLock, FileSystem, Probe, Random
@@ -396,8 +397,8 @@ class LogDirectory:
                 tasks.create_task(self._guard(self._keep_log_starts))
                 tasks.create_task(self._guard(self._keep_house))
                 tasks.create_task(self._until_failed())
-        except* StorageError as group:
-            raise group.exceptions[0] from None
+        except BaseExceptionGroup as group:
+            raise unwrapped(group, StorageError) from None
 
     async def _until_failed(self) -> None:
         await self._failed.wait()
