@@ -50,6 +50,7 @@ from .plan import (
     Plan,
 )
 from .quorum import Quorum
+from .special.election_by_hand import ElectionByHand
 from .special.special_faults import is_damaged
 from .special.special_strikes import SpecialStrikes
 
@@ -199,7 +200,14 @@ class Simulation:
         self.nemesis.heal()
         self.special.heal()
         self.crew.stop_operating()
-        await self._comes_back()
+        if is_damaged(self.plan.faults) and self._leaderless():
+            by_hand = ElectionByHand(self.crew, self.watch, self.stats, leaderless=self._leaderless, cut=self._is_cut)
+            async with asyncio.TaskGroup() as tasks:
+                electing = tasks.create_task(by_hand.run())
+                await self._comes_back()
+                electing.cancel()
+        else:
+            await self._comes_back()
         await self._until(LOAD_END_S)
         await self.crew.end()
         await self._calm()
@@ -245,6 +253,22 @@ class Simulation:
         for row in slow_or_unanswered(rows, AFTER_HEAL_S):
             self.watch.wrong("I19", f"after the heal at {since:.1f}: {_fate(row)}")
         await crew.on(host, producer.close())
+
+    def _leaderless(self) -> frozenset[TopicPartition]:
+        """By the latest metadata of all nodes."""
+        image = self.image()
+        if image is None:
+            return frozenset()
+        partitions = {target.partition for target in self.crew.targets}
+        return frozenset(
+            one
+            for one in partitions
+            if (topic := image.topic_named(one.topic)) is not None and topic.partitions[one.partition].leader < 0
+        )
+
+    def _is_cut(self, node: BrokerId, partition: TopicPartition) -> bool:
+        host = self.world.host(f"n{node}")
+        return any(log.incomplete for log, _ in self.watch.replicas(_process_of(host)) if log.partition == partition)
 
     async def _calm(self) -> None:
         """I19: pairs of requests some ms apart, then silence: no other request hides a wake-up that was lost."""

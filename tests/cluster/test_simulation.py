@@ -35,6 +35,7 @@ FOUND = {
     2007192: "a repair fetched a changed base offset and the lost header behind it one by one, and neither fitted",
     2004382: "a new leader deleted all up to a high watermark that was behind what was acknowledged",
     2018216: "a follower read the last batches of segments that compaction had removed meanwhile",
+    2053067: "one log damaged, the end of the other one cut: a partition waits for an operator, whom the plan lacked",
     2000695: "a disk is lost after the report that its leader counts later",
 }
 """Seeds that have found something, in the product or in what checks it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,7 @@ class Upgrade:
         return {node.node_id: node.metadata_version_max for node in nodes}
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11, 3), reason="release 0.1.0 needs Python 3.11.3")
 async def test_node_by_node_and_back_and_again(tmp_path: Path) -> None:
     code = unpack_code(tmp_path / "release-0.1.0")
     health, under_replicated, upgrade = commands("Upgrade")

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.admin.values import PartitionRepairs
+from streamlog.client.admin.values import Election, ElectionType, PartitionRepairs
+from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.sim.history import OperationHistory
 from streamlog.sim.world import World
@@ -145,6 +146,34 @@ class Crew:
                 await admin.close()
 
         return await self.on(OPERATORS, repairing())
+
+    async def preview(self, partitions: Sequence[TopicPartition]) -> Sequence[Election]:
+        """What an unclean election would choose; nothing if that cannot be found now."""
+
+        async def previewing() -> Sequence[Election]:
+            admin = await nodes.make_admin(self._plan, self._world.host(OPERATORS).ports)
+            try:
+                return await admin.preview_unclean_election(partitions)
+            except StreamlogError:
+                return ()
+            finally:
+                await admin.close()
+
+        return await self.on(OPERATORS, previewing()) if partitions else ()
+
+    async def elect(self, partition: TopicPartition) -> None:
+        """As `streamlogctl partition elect --election-type unclean` does."""
+
+        async def electing() -> None:
+            admin = await nodes.make_admin(self._plan, self._world.host(OPERATORS).ports)
+            try:
+                await admin.elect_leaders([partition], kind=ElectionType.UNCLEAN)
+            except StreamlogError:
+                pass  # it waits on, and is looked at again
+            finally:
+                await admin.close()
+
+        await self.on(OPERATORS, electing())
 
     def stop_operating(self) -> None:
         """So that all can settle. An upgrade goes on."""
