@@ -173,7 +173,7 @@ class _Examination:
         return self._size, self._bound
 
     async def _intact_batch_at(self, position: int, expected: Offset) -> Offset | None:
-        """The base offset of the batch there, if it is intact and not below `expected`."""
+        """The base offset of the batch there, if it is intact and behind `expected`, which the corrupt one has had."""
         head = await self._segment.file.read(HEADER_SIZE, position)
         if len(head) < HEADER_SIZE:
             return None
@@ -192,7 +192,10 @@ class _Examination:
         )
         wanted = min(header.size_bytes + HEADER_SIZE, self._size - position)
         intact, fault, _ = await self._segment.file.read_with(wanted, position, partial(_checked, context))
-        return None if fault is not None or not intact.batches else intact.batches[0][1].base_offset
+        if fault is not None or not intact.batches:
+            return None
+        found = intact.batches[0][1].base_offset
+        return found if found > expected else None
 
     def _add(
         self, position: int, end_position: int, begin: Offset, end: Offset, reason: str, *, in_doubt: bool = False

@@ -60,6 +60,9 @@ def damage(cluster: Cluster, node_id: int, how: str, number: int = 7) -> None:
         case "offset and zeros":
             disk.damage(path, place, struct.pack(">q", 3 * number + 2))
             disk.damage(path, place_of(cluster, node_id, number + 1), bytes(HEADER_SIZE))
+        case "records and next offset":  # the next batch says that it is this one
+            disk.damage(path, place + HEADER_SIZE + 20, b"??????")
+            disk.damage(path, place_of(cluster, node_id, number + 1), struct.pack(">q", 3 * number))
         case "zeros":
             disk.damage(path, place, bytes(9_000))
         case "missing":
@@ -81,7 +84,14 @@ def damage(cluster: Cluster, node_id: int, how: str, number: int = 7) -> None:
 
 
 HOW = ("offset", "length", "epoch", "records", "zeros")
-BESIDE = (("missing", 0), ("missing", 7), ("offset and zeros", 0), ("offset and zeros", 7))
+BESIDE = (
+    ("missing", 0),
+    ("missing", 7),
+    ("offset and zeros", 0),
+    ("offset and zeros", 7),
+    ("records and next offset", 0),
+    ("records and next offset", 7),
+)
 
 
 async def read_all(cluster: Cluster, node_id: int) -> dict[int, bytes]:
