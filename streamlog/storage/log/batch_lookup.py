@@ -26,23 +26,25 @@ SEGMENTS_MAX: Final = 2
 async def last_batches(log: LogState, count: int) -> list[HeldBatch]:
     """At most `count`, rising, the last one at the log's end. CorruptMessageError, DamagedFileError, StorageError."""
     found: list[HeldBatch] = []
-    for segment in list(log.segments)[: -SEGMENTS_MAX - 1 : -1]:
-        if len(found) >= count or segment not in log.segments:  # removed while the later ones were read: these suffice
-            break
-        found = await _read(segment, partial(_last_of, segment, count - len(found))) + found
+    with log.in_use():
+        for segment in list(log.segments)[: -SEGMENTS_MAX - 1 : -1]:
+            if len(found) >= count or segment not in log.segments:  # removed while later ones were read: these suffice
+                break
+            found = await _read(segment, partial(_last_of, segment, count - len(found))) + found
     return found
 
 
 async def batches_between(log: LogState, begin: Offset, end: Offset, count_max: int) -> list[HeldBatch]:
     """Those that have offsets in [begin, end), at most `count_max`. Errors as above."""
     found: list[HeldBatch] = []
-    offset = max(begin, log.segments.first.base_offset)
-    end = min(end, log.log_end_offset)
-    while offset < end and len(found) < count_max:
-        index = log.segments.index_of(offset)
-        segment, offset = log.segments.at(index), log.segments.end_of(index, log.log_end_offset)
-        scan = partial(_from, segment, max(begin, segment.base_offset), end, count_max - len(found))
-        found += await _read(segment, scan)
+    with log.in_use():
+        offset = max(begin, log.segments.first.base_offset)
+        end = min(end, log.log_end_offset)
+        while offset < end and len(found) < count_max:
+            index = log.segments.index_of(offset)
+            segment, offset = log.segments.at(index), log.segments.end_of(index, log.log_end_offset)
+            scan = partial(_from, segment, max(begin, segment.base_offset), end, count_max - len(found))
+            found += await _read(segment, scan)
     return found
 
 

@@ -205,8 +205,9 @@ class LogState:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Around work on the files that awaits in between: the log is not removed during it. An OSError in it takes
-        the directory offline.
+        the directory offline. StorageError where the log is closed or removed: its paths may be another one's already.
         """
+        self.durability.check()
         self._users += 1
         self._unused.clear()
         try:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamlog.errors import MessageTooLargeError
+from streamlog.errors import MessageTooLargeError, StorageError
+from streamlog.model import Offset
 from streamlog.records.held_batch import HeldBatch
 from streamlog.sim.machine import Machine
 from streamlog.storage.log import batch_lookup
@@ -56,6 +57,25 @@ def test_segments_that_are_removed_while_the_last_batches_are_read_are_not_opene
     assert [one.base_offset for one in held] == [3]
     names = rig.do(lambda: rig.machine.fs.list(log.directory))
     assert [name for name in names if name.endswith(".deleted")] == []
+    rig.machine.close()
+
+
+def test_the_last_batches_of_a_log_that_was_removed_are_not_read() -> None:
+    """At its paths may be those of a log that was created since, whose index would be mapped (seed 2060556)."""
+    rig = Rig(Machine(1), LogConfig())
+    rig.append(b"x")
+    log = rig.log
+
+    async def remove() -> None:
+        await rig.directory.remove_log(log.partition)
+        await rig.directory.create_log(log.partition, rig.config)
+
+    rig.machine.run(remove())
+    for reading in (batch_lookup.last_batches(log, 5), batch_lookup.batches_between(log, Offset(0), Offset(1), 5)):
+        with pytest.raises(StorageError):
+            rig.machine.run(reading)
+    rig.append(b"y")
+    rig.do(rig.log.roll_now)  # trims the index
     rig.machine.close()
 
 
