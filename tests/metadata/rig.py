@@ -261,6 +261,7 @@ def replica_state(
     epoch: int,
     end: int,
     *,
+    start: int = 0,
     broker_epoch: int = 1,
     durable: bool = True,
     damaged: bool = False,
@@ -269,7 +270,7 @@ def replica_state(
     return ReplicaState(
         broker_id=BrokerId(node),
         broker_epoch=BrokerEpoch(broker_epoch),
-        log_start=Offset(0),
+        log_start=Offset(start),
         log_end=Offset(end),
         last_epoch=LeaderEpoch(epoch),
         durable=durable and not incomplete,

@@ -126,7 +126,9 @@ def _end_of(log: ReplicaState, epoch: LeaderEpoch) -> Offset:
     return next((start for later, start in log.epochs if later > epoch), log.log_end)
 
 
-def _preference(partition: Partition, state: ReplicaState) -> tuple[LeaderEpoch, Offset, bool, int]:
-    """The longest log; of equal ones the first replica, with those that a reassignment adds last."""
+def _preference(partition: Partition, state: ReplicaState) -> tuple[LeaderEpoch, Offset, Offset, bool, int]:
+    """The longest log; of equal ones that with the latest start, so that deleted records do not come back; then the
+    first replica, with those that a reassignment adds last.
+    """
     adding = state.broker_id in partition.adding
-    return state.last_epoch, state.log_end, not adding, -partition.replicas.index(state.broker_id)
+    return state.last_epoch, state.log_end, state.log_start, not adding, -partition.replicas.index(state.broker_id)

@@ -142,6 +142,13 @@ class TestLastLeader:
         assert after(self.dead, rules(2), states=said[1:]).leader == 2, "the best there is among the active"
         assert after(self.dead, rules(1, 2, 3, unclean=True), states=said).leader == 1
 
+    def test_of_equal_logs_the_one_whose_start_is_latest(self) -> None:
+        """The records before it were deleted, with the last leader's acknowledgement (simulated seed 2060403)."""
+        said = (*states(n1=(0, 9)), replica_state(2, 0, 9, start=4, incomplete=True))
+        assert after(self.dead, rules(1, 2), states=said).leader == 2
+        longer = (*states(n1=(0, 10)), said[1])
+        assert after(self.dead, rules(1, 2), states=longer).leader == 1
+
     def test_nobody_else_does(self) -> None:
         assert revise(KEY, self.dead, rules(1, 3)) is None
 
