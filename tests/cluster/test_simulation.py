@@ -36,6 +36,9 @@ FOUND = {
     2004382: "a new leader deleted all up to a high watermark that was behind what was acknowledged",
     2018216: "a follower read the last batches of segments that compaction had removed meanwhile",
     2053067: "one log damaged, the end of the other one cut: a partition waits for an operator, whom the plan lacked",
+    2054517: "behind a damaged batch, one whose damaged offset was that batch's: read in its place",
+    2060403: "of two equal logs the one led whose records before an acknowledged start were not deleted",
+    2060556: "the last batches of a removed log were read from the files of the one created since",
     2000695: "a disk is lost after the report that its leader counts later",
 }
 """Seeds that have found something, in the product or in what checks it."""
