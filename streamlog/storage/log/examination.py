@@ -164,16 +164,19 @@ class _Examination:
             header = read_header(head, 0)
             if HEADER_SIZE <= header.size_bytes < self._size - position:
                 candidates.insert(0, position + header.size_bytes)
+        last = self._damages[-1] if self._damages else None
+        is_doubtful = last is not None and last.in_doubt and last.end_offset == expected
+        least = expected if is_doubtful else expected + 1  # the corrupt batch has had an offset at least
         for candidate in candidates:
             found = await self._intact_batch_at(candidate, expected)
-            if found is not None:
+            if found is not None and found >= least:
                 self._add(position, candidate, expected, found, fault.reason)
                 return candidate, found
         self._add(position, self._size, expected, self._bound, fault.reason)
         return self._size, self._bound
 
     async def _intact_batch_at(self, position: int, expected: Offset) -> Offset | None:
-        """The base offset of the batch there, if it is intact and behind `expected`, which the corrupt one has had."""
+        """The base offset of the batch there, if it is intact and not below `expected`."""
         head = await self._segment.file.read(HEADER_SIZE, position)
         if len(head) < HEADER_SIZE:
             return None
@@ -192,10 +195,7 @@ class _Examination:
         )
         wanted = min(header.size_bytes + HEADER_SIZE, self._size - position)
         intact, fault, _ = await self._segment.file.read_with(wanted, position, partial(_checked, context))
-        if fault is not None or not intact.batches:
-            return None
-        found = intact.batches[0][1].base_offset
-        return found if found > expected else None
+        return None if fault is not None or not intact.batches else intact.batches[0][1].base_offset
 
     def _add(
         self, position: int, end_position: int, begin: Offset, end: Offset, reason: str, *, in_doubt: bool = False
