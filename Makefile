@@ -78,7 +78,7 @@ console-picture: $(STAMP)  ## the README's picture of the console, from the runn
 test-lowest: $(STAMP)  ## a cluster of three nodes with the lowest version of each dependency that pyproject.toml allows
 	$(BIN)/python tools/lowest.py --run
 
-test-pythons: $(STAMP)  ## the wheel in a fresh environment of each other supported version of Python that is installed
+test-pythons: $(STAMP)  ## the wheel in a fresh environment of each supported version of Python, in its oldest release that is installed
 	$(BIN)/python tools/pythons.py
 
 test-console: $(STAMP)  ## the web console, with its packages; in a real browser where Chromium is installed
