@@ -23,6 +23,7 @@ from .catalogue import Method
 from .known import Known
 from .spared import spare
 from .templates import templates
+from .tokens import token
 
 STRATEGIES: Final = (
     ("random", "valid", "mutated", "mutated", "hostile", "hostile", "huge") + ("perturbed",) * 4 + ("real",)
@@ -340,6 +341,8 @@ class Maker:
         rng = self._rng
         if "topic" in name:
             return rng.choice([*self._known.topics.values(), rng.randbytes(16)])
+        if name == "producer_token":
+            return token(rng, self._known)
         if "batch" in name or "records" in name or rng.random() < 0.2:
             return batches(rng)
         if name.endswith(("id", "ids")):

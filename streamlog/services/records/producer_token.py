@@ -28,7 +28,7 @@ from crc32c import crc32c
 from msgspec import Struct, field
 
 from streamlog.errors import InvalidRequestError
-from streamlog.model import PartitionId, ProducerEpoch, ProducerId, TopicId
+from streamlog.model import INT32_MAX, PartitionId, ProducerEpoch, ProducerId, TopicId
 
 TOKEN_BYTES_MAX: Final = 64 << 10
 _VERSION: Final = 1
@@ -103,7 +103,7 @@ def decode_token(data: bytes) -> ProducerToken:
         middle = head + partitions * _PARTITION.size
         whole = len(data) == middle + topics * _TOPIC.size
         if version == _VERSION and whole and checksum == crc32c(data[_BEFORE.size :]):
-            return ProducerToken(
+            token = ProducerToken(
                 producer_id=ProducerId(producer_id),
                 producer_epoch=ProducerEpoch(epoch),
                 sequences={
@@ -112,6 +112,18 @@ def decode_token(data: bytes) -> ProducerToken:
                 },
                 counts={TopicId(topic_id): count for topic_id, count in _TOPIC.iter_unpack(data[middle:])},
             )
+            if _is_bounded(token):
+                return token
     raise InvalidRequestError(
         "producer_token is invalid: pass that of the previous response unchanged", field="producer_token"
+    )
+
+
+def _is_bounded(token: ProducerToken) -> bool:
+    """Anybody can compute the CRC: it is against accidents."""
+    return (
+        token.producer_id >= 0
+        and token.producer_epoch >= 0
+        and all(partition <= INT32_MAX and sequence >= 0 for (_, partition), sequence in token.sequences.items())
+        and all(1 <= count <= INT32_MAX for count in token.counts.values())
     )

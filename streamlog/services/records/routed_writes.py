@@ -21,6 +21,7 @@ from streamlog.api.requests import ProduceRequest
 from streamlog.broker.append.admission import QueuedBytes
 from streamlog.client.connection.backoff import Backoff
 from streamlog.errors import LeaderNotAvailableError, OutcomeUnknownError, OutOfOrderSequenceError, StreamlogError
+from streamlog.metadata.image.image import require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, Acks, BrokerId
 from streamlog.ports import Clock, Tracing
@@ -102,8 +103,11 @@ class RoutedWriter:
         return await acknowledged
 
     def _leader_of(self, write: BatchWrite) -> BrokerId:
-        """As of now. LeaderNotAvailableError; UnknownTopicIdError once the topic is deleted."""
-        leader = self._view.image.require_topic_id(write.topic_id).partitions[write.partition].leader
+        """As of now. LeaderNotAvailableError; UnknownTopicIdError once the topic is deleted;
+        UnknownTopicOrPartitionError until this node has the partition's metadata: a producer token may be that of a
+        node which had them earlier.
+        """
+        leader = require_partition(self._view.image.require_topic_id(write.topic_id), write.partition).leader
         if leader == NO_BROKER:
             raise LeaderNotAvailableError(f"{write.topic}-{write.partition} has no leader now")
         return leader

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,30 @@ def test_a_damaged_token_is_refused(token: ProducerToken, data: st.DataObject) -
     for bad in (bytes(changed), good[:position], good + b"\0"):
         with pytest.raises(InvalidRequestError):
             decode_token(bad)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"producer_id": -1},
+        {"producer_id": -(2**63)},
+        {"producer_epoch": -1},
+        {"producer_epoch": -(2**15)},
+        {"sequences": {(TOPIC, 0): -1}},
+        {"sequences": {(TOPIC, 0): -(2**31)}},
+        {"sequences": {(TOPIC, 2**31): 0}},
+        {"sequences": {(TOPIC, 2**32 - 1): 0}},
+        {"counts": {TOPIC: 0}},
+        {"counts": {TOPIC: 2**31}},
+        {"counts": {TOPIC: 2**32 - 1}},
+    ],
+)
+def test_a_token_with_numbers_that_no_node_wrote_is_refused(changed: dict[str, Any]) -> None:
+    """Its CRC is right: a client computes it as well as a node."""
+    with pytest.raises(InvalidRequestError):
+        decode_token(
+            ProducerToken(**{"producer_id": ProducerId(7), "producer_epoch": ProducerEpoch(2)} | changed).encode()
+        )
 
 
 def test_known_bytes() -> None:

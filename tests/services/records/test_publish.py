@@ -13,8 +13,9 @@ from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import StreamlogError
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, PartitionId
 from streamlog.ports import RpcError
+from streamlog.services.records.producer_token import decode_token
 from streamlog.services.records.publish import STICKY_BYTES
 from streamlog.sim import Order
 from tests.services.records.publish_calls import RECORDS, answers, log, log_values, publish, records, token
@@ -314,6 +315,28 @@ def test_a_repetition_is_exact_though_the_topic_has_grown() -> None:
         await cluster.grow("t", 5)
         again = await publish(cluster, *messages, producer_token=first.producer_token)
         assert [(r.partition, r.offset) for r in again.results] == [(r.partition, r.offset) for r in returned.results]
+
+    simulate(story)
+
+
+def test_a_token_of_a_node_that_knows_more_partitions_waits_for_them() -> None:
+    """The topic grows, a node that has applied that returns a token, and the next request goes to one that has not."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, registered=(1,))
+        await cluster.create(partitions=2)
+        topic_id = cluster.node.view.image.require_topic("t").topic_id
+        given = decode_token(await token(cluster)).after(topic_id, 5, {PartitionId(0): 0})
+        messages = [pb.PublishRecord(value=b"%d" % index, partition=index) for index in range(5)]
+        early = asyncio.ensure_future(publish(cluster, *messages, producer_token=given.encode()))
+        await asyncio.sleep(1)
+        assert not early.done()
+        await cluster.grow("t", 5)
+        assert [(result.partition, result.offset) for result in (await early).results] == [(i, 0) for i in range(5)]
+        beyond = given.after(topic_id, 2**31 - 1, {PartitionId(0): 0}).encode()
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, *records(b"a"), producer_token=beyond, options={"timeout_ms": 800})
+        assert caught.value.code == "UNKNOWN_TOPIC_OR_PARTITION"
 
     simulate(story)
 
