@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from streamlog.client import Producer
 from streamlog.client.admin.sync_admin import Admin
 from streamlog.daemon.local_cluster import LocalCluster
+from streamlog.model import PartitionId, TopicPartition
 from tests.console.alarms.receivers import WebhookReceiver, webhook_receiver
 
 for module in ("nicegui", "sqlalchemy", "aiosmtplib", "httpx", "tomlkit"):
@@ -171,3 +173,42 @@ def test_rules_are_changed_in_the_page_and_in_the_file(console: Console, tmp_pat
     page.get_by_text("The file of rules is not valid").wait_for()
     page.get_by_text(re.compile("rule wrong: topics: no_writes needs patterns")).wait_for()
     page.get_by_role("cell", name="idle", exact=True).wait_for()
+
+
+FOCUSED = "document.activeElement.innerText"
+
+
+def test_a_view_that_changes_leaves_the_focus_where_it_is(
+    console: Console, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """What is built again loses the keyboard's focus, and a click during that."""
+    file = tmp_path / "alarms.toml"
+    page = console.show("/alarms?view=rules")
+    page.get_by_role("button", name="lag-records", exact=True).focus()
+    file.write_text(
+        file.read_text() + '\n[rules.behind]\nkind = "lag_records"\ntopics = ["behind"]\nabove = 5\nfor = "0s"\n'
+    )
+    page.get_by_role("cell", name="behind", exact=True).wait_for()
+    assert page.evaluate(FOCUSED) == "lag-records"
+    page.keyboard.press("Enter")
+    page.get_by_label("Above (a number)").wait_for()
+
+    servers = cluster.nodes[0].address
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+        admin.create_topic("behind", partitions=1)
+        producer.send_many("behind", [b"x"] * 10, partition=0).result(60)
+        (committed,) = admin.alter_group_offsets("slow", {TopicPartition("behind", PartitionId(0)): 0})
+        assert committed.error is None
+        page = console.show("/alarms")
+        page.get_by_text(re.compile("Group slow .* 10 ")).wait_for()
+        page.get_by_role("button", name="Silence", exact=True).focus()
+        producer.send_many("behind", [b"x"] * 10, partition=0).result(60)
+        page.get_by_text(re.compile("Group slow .* 20 ")).wait_for()
+        assert page.evaluate(FOCUSED) == "Silence"
+        (committed,) = admin.alter_group_offsets("fast", {TopicPartition("behind", PartitionId(0)): 0})
+        assert committed.error is None
+        page.get_by_text(re.compile("Group fast .* 20 ")).wait_for()
+        assert page.evaluate(FOCUSED) == "Silence"
+        page.keyboard.press("Enter")
+        page.get_by_role("dialog").get_by_label("Subject (* matches all)").wait_for()
+        assert "slow" in page.get_by_role("dialog").get_by_label("Subject (* matches all)").input_value()

@@ -390,6 +390,45 @@ def test_a_keyboard_reaches_everything_and_its_focus_is_seen(page: Any, cluster:
     page.wait_for_url("**/topics/keyboard")
 
 
+MARK = "() => { for (const one of document.querySelectorAll('a, button, input')) one.isMarked = true; }"
+UNMARKED = """() => [...document.querySelectorAll('a, button, input')]
+    .filter(one => !one.isMarked).map(one => one.outerHTML.slice(0, 200))"""
+SAMPLED = """() => {
+    const age = Number(document.querySelector('header').innerText.match(/(\\d+) s ago/)?.[1] ?? NaN);
+    const before = window.ageBefore;
+    window.ageBefore = age;
+    return age < before;
+}"""
+
+
+def test_controls_are_not_built_again_while_the_values_beside_them_change(
+    browser: Any, console: Console, cluster: LocalCluster
+) -> None:
+    """What is built again loses the keyboard's focus, and a click that is under way."""
+    at = TopicPartition("changing", PartitionId(0))
+    context = browser.new_context(base_url=console.url)
+    with Admin(bootstrap_servers=servers(cluster)) as admin, Producer(bootstrap_servers=servers(cluster)) as producer:
+        admin.create_topic("changing", partitions=1)
+        producer.send_many("changing", [b"x"] * 10, partition=0).result(WAIT_MS / 1000)
+        committed(admin, "changer", at, 1)
+        pages = {}
+        for address in (*ADDRESSES, *MORE, "/topics/changing", "/groups/changer", "/records?topic=changing"):
+            pages[address] = context.new_page()
+            pages[address].set_default_timeout(WAIT_MS)
+            pages[address].goto(address)
+            pages[address].get_by_role("heading", level=1).wait_for()
+        pages["/groups"].get_by_role("cell", name="changer").wait_for()
+        for page in pages.values():
+            page.evaluate(MARK)
+        producer.send_many("changing", [b"x"] * 20, partition=0).result(WAIT_MS / 1000)
+        pages["/groups"].get_by_role("row", name="changer").get_by_role("cell", name="29").wait_for()
+        for page in pages.values():
+            page.wait_for_function(SAMPLED, polling=100)
+        built = {address: found for address, page in pages.items() if (found := page.evaluate(UNMARKED))}
+    context.close()
+    assert built == {}
+
+
 AXE = """axe.run({resultTypes: ['violations']}).then(
     found => found.violations.map(one => [one.impact, one.id, one.nodes[0].html]))"""
 """Only what the test looks at: all that axe returns is megabytes a page."""

@@ -46,6 +46,7 @@ class AlarmBook:
         self._unwritten_silences = False
         self._opened_count = store.opened_count
         self.problem = ""  # empty: the database can be written
+        self.written_count = 0  # how often it was; what was read from it before may be out of date
 
     @property
     def alarms(self) -> Mapping[Key, AlarmState]:
@@ -163,6 +164,7 @@ class AlarmBook:
             self.problem = str(error)
             return False
         self.problem = ""
+        self.written_count += 1
         return True
 
 

@@ -11,9 +11,9 @@ from streamlog.console.alarms.rules import RuleKind
 from streamlog.console.collection.history import SIZE_BYTES_MAX
 from streamlog.console.collection.rates import total
 from streamlog.console.collection.sampler import ClusterSampler
-from streamlog.console.pages.alarms import firing_card
+from streamlog.console.pages.alarms.cards import AlarmCard
 from streamlog.console.widgets.formats import catch_up, number, number_text, page_of, size
-from streamlog.console.widgets.layout import heading, tile
+from streamlog.console.widgets.layout import Heading, heading, tile
 from streamlog.console.widgets.page import Page, show, view
 from streamlog.console.widgets.table_view import Column, Row
 from streamlog.monitor import Severity, findings_of
@@ -43,7 +43,10 @@ def register(sampler: ClusterSampler, alarms: AlarmEngine) -> None:
 
 async def _build(page: Page, alarms: AlarmEngine) -> None:
     await page.live(lambda: _tiles(page))
-    await page.live(lambda: _wrong_now(page, alarms))
+    with ui.row().classes("items-baseline gap-3 w-full no-wrap"):
+        title = Heading("What is wrong now")
+        link = ui.link("", "/alarms").classes("whitespace-nowrap")
+    await page.live(lambda: _wrong_now(page, alarms, title, link))
     heading("Largest lags")
     page.table(
         (
@@ -100,18 +103,17 @@ def _tiles(page: Page) -> None:
         tile("Logs on disk", size(used), note=free)
 
 
-def _wrong_now(page: Page, alarms: AlarmEngine) -> None:
+def _wrong_now(page: Page, alarms: AlarmEngine, title: Heading, link: ui.link) -> None:
     """Findings, and the alarms that are not about the same. Acknowledged alarms are on /alarms only."""
     found = findings_of(page.latest.state)
     firing = [one for one in alarms.alarms(AlarmStatus.FIRING) if not one.acknowledged_by]
     others = [one for one in firing if one.kind not in FOUND_KINDS]
-    with ui.row().classes("items-baseline gap-3 w-full no-wrap"):
-        nothing = "Nothing: the cluster is healthy."
-        if page.latest.state.hidden_topic_count:
-            nothing = "Nothing in what the console's user may see."
-        heading("What is wrong now", "" if found or others else nothing)
-        if firing:
-            ui.link(f"{len(firing)} alarms" if len(firing) > 1 else "1 alarm", "/alarms").classes("whitespace-nowrap")
+    nothing = "Nothing: the cluster is healthy."
+    if page.latest.state.hidden_topic_count:
+        nothing = "Nothing in what the console's user may see."
+    title.note("" if found or others else nothing)
+    link.set_text(f"{len(firing)} alarms" if len(firing) > 1 else "1 alarm")
+    link.set_visibility(bool(firing))
     for one in found:
         critical = one.severity is Severity.CRITICAL
         with ui.card().classes(f"w-full p-3 gap-1 border-l-4 {'border-red-600' if critical else 'border-amber-500'}"):
@@ -122,7 +124,7 @@ def _wrong_now(page: Page, alarms: AlarmEngine) -> None:
             ui.label(f"Why: {one.cause}").classes("text-sm")
             ui.label(f"What to do: {one.remedy}").classes("text-sm")
     for alarm in others[:ALARMS_SHOWN]:
-        firing_card(alarm)
+        AlarmCard().show(alarm)
 
 
 def lag_rows(page: Page) -> list[Row]:

@@ -160,11 +160,23 @@ def _freshness(sampler: ClusterSampler) -> None:
     ui.timer(1.0, draw)
 
 
+class Heading:
+    """With a note beside it that changes."""
+
+    def __init__(self, text: str) -> None:
+        with ui.row().classes("items-baseline gap-3 w-full"):
+            ui.label(text).classes("text-xl font-semibold").props('role="heading" aria-level="2"')
+            self._note = ui.label().classes("text-sm text-note")
+        self._note.set_visibility(False)
+
+    def note(self, text: str) -> None:
+        """Empty: none."""
+        self._note.set_text(text)
+        self._note.set_visibility(bool(text))
+
+
 def heading(text: str, note: str = "") -> None:
-    with ui.row().classes("items-baseline gap-3 w-full"):
-        ui.label(text).classes("text-xl font-semibold").props('role="heading" aria-level="2"')
-        if note:
-            ui.label(note).classes("text-sm text-note")
+    Heading(text).note(note)
 
 
 def tile(name: str, value: str, *, bad: bool = False, note: str = "") -> None:

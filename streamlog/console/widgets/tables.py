@@ -23,29 +23,6 @@ Rows = Callable[[], Sequence[Row]]
 Handler = Callable[[Any], Awaitable[object] | object]
 
 _FILTER_MS: Final = 300
-_HEADING: Final = """
-<q-th :props="props" :aria-sort="props.col.sortable ? 'none' : undefined">
-  <button v-if="props.col.sortable" type="button" class="table-sort">{{ props.col.label }}</button>
-  <span v-else>{{ props.col.label }}</span>
-</q-th>"""
-_LINK: Final = """
-<q-td :props="props">
-  <a v-if="props.row._to" :href="props.row._to" class="table-link">{{ props.value }}</a>
-  <span v-else>{{ props.value }}</span>
-</q-td>"""
-_OPENER: Final = """
-<q-td :props="props">
-  <button type="button" class="table-link" @click="() => $parent.$emit('act', {name: 'open', key: props.key})">
-    {{ props.value }}</button>
-</q-td>"""
-_MARKED: Final = """
-<q-td :props="props" :class="{'text-bad': (props.row._bad || []).includes(props.col.name)}">{{ props.value }}</q-td>"""
-_ACTIONS: Final = """
-<q-td :props="props">
-  <q-btn v-for="name in props.row._actions" :key="name" :label="name" flat dense no-caps class="table-action"
-    @click="() => $parent.$emit('act', {name: name, key: props.key})" />
-</q-td>"""
-_EMPTY: Final = "<span>{{ props.message }}</span>"
 STYLE: Final = """
 .table-sort, .table-link { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: inherit; }
@@ -62,6 +39,10 @@ STYLE: Final = """
 .table-wide td.text-left:first-child { min-width: 6.5rem; overflow-wrap: break-word; }
 .table-wide td.text-left:first-child:has(.table-link) { min-width: 0; }
 """
+
+
+class _RowTable(ui.element, component="row_table.js"):
+    """Its props: Quasar's, and those in its file."""
 
 
 class LiveTable:
@@ -89,28 +70,18 @@ class LiveTable:
         self._addressed = addressed
         self._state = _from_address(columns) if addressed else TableState()
         self._drawn: object = None
-        all_rows = rows()
         with ui.column().classes("w-full gap-2"):
             self._search = ui.input(placeholder="Filter", value=self._state.filter, on_change=self._filter)
             self._search.props(f'dense clearable debounce={_FILTER_MS} aria-label="Filter {name}"').classes("w-64")
-            self._table = ui.table(columns=self._described(all_rows), rows=[], row_key=key, pagination={"page": 1})
+            self._table = _RowTable()
         self._table.classes(f"w-full {'table-wide' if wide else ''}")
         options = json.dumps(list(PAGE_SIZES))
         self._table.props(f'flat bordered dense :rows-per-page-options="{options}" table-aria-label="{name}"')
+        self._table.props["row-key"] = key
         self._table.props["no-data-label"] = empty
         self._table.props["rows-per-page-label"] = "Rows per page:"
-        self._table.add_slot("header-cell", _HEADING)
-        self._table.add_slot("no-data", _EMPTY)
-        first = columns[0].field
-        if to is not None:
-            self._table.add_slot(f"body-cell-{first}", _LINK)
-        elif on_open is not None:
-            self._table.add_slot(f"body-cell-{first}", _OPENER)
-        for column in columns:
-            if column.is_bad is not None:
-                self._table.add_slot(f"body-cell-{column.field}", _MARKED)
-        if actions is not None:
-            self._table.add_slot("body-cell-_actions", _ACTIONS)
+        self._table.props["lead"] = columns[0].field
+        self._table.props["opens"] = on_open is not None
         self._table.on("request", self._requested, ["pagination"])
         self._table.on("act", self._act)
         self.refresh()
@@ -146,9 +117,9 @@ class LiveTable:
             return
         self._drawn = (rows, pagination)
         self._search.set_visibility(len(all_rows) > PAGE_SIZES[0] or bool(self._state.filter))
-        self._table.columns = self._described(all_rows)
-        self._table.pagination = pagination
-        self._table.rows = rows
+        self._table.props["columns"] = self._described(all_rows)
+        self._table.props["pagination"] = pagination
+        self._table.props["rows"] = rows
         self._table.props["hide-pagination"] = found.found <= PAGE_SIZES[0]
         self._table.update()
 

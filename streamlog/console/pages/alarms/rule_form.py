@@ -1,4 +1,4 @@
-"""The rules on /alarms, and the form that changes one."""
+"""The form that adds, changes or removes a rule."""
 
 from __future__ import annotations
 
@@ -7,29 +7,17 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from streamlog.console.access.caller import may, permitted
+from streamlog.console.access.caller import permitted
 from streamlog.console.access.roles import Action
 from streamlog.console.alarms.durations import duration_text
-from streamlog.console.alarms.engine import AlarmEngine
-from streamlog.console.alarms.messages import condition_text
 from streamlog.console.alarms.rules import DEFAULT_RULES, KINDS, AlarmRule, RuleKind, Unit
 from streamlog.console.alarms.settings.fields import FieldProblem, Fields
 from streamlog.console.alarms.settings.rule_file import RuleFileError, read_rule
-from streamlog.console.pages.alarm_place import AlarmPlace
+from streamlog.console.pages.alarms.place import AlarmPlace
 from streamlog.console.widgets.layout import heading
-from streamlog.console.widgets.table_view import Column, Row
-from streamlog.console.widgets.tables import LiveTable
 from streamlog.errors import InvalidRequestError
 from streamlog.monitor import Severity
 
-COLUMNS: Final = (
-    Column("name", "Rule"),
-    Column("state", "State"),
-    Column("severity", "Severity"),
-    Column("condition", "Fires when"),
-    Column("channels", "Channels"),
-    Column("origin", "From"),
-)
 _UNITS: Final = {
     Unit.COUNT: "a number",
     Unit.SECONDS: "a duration, such as 10m",
@@ -37,50 +25,7 @@ _UNITS: Final = {
 }
 
 
-def show_rules(place: AlarmPlace) -> None:
-    engine = place.engine
-    editable = may(Action.ALARM_RULES)
-    with ui.row().classes("w-full items-center justify-between"):
-        heading("Rules")
-        if editable:
-            ui.button("New rule", icon="add", on_click=lambda: _RuleForm(place, None)).props("no-caps")
-    rules = engine.settings.rules
-    rows: list[Row] = [
-        {
-            "name": rule.name,
-            "state": _state(engine, rule),
-            "severity": rule.severity.value,
-            "condition": condition_text(rule),
-            "channels": ", ".join(rule.channels) or "all",
-            "origin": "file" if rule.name in engine.settings.own else "default",
-        }
-        for rule in rules.values()
-    ]
-    LiveTable(
-        COLUMNS,
-        lambda: rows,
-        key="name",
-        name="rules",
-        on_open=(lambda row: _RuleForm(place, rules.get(row["name"]))) if editable else None,
-        wide=True,
-    )
-    ui.label(f"The rules are in {engine.path}. A rule of the file replaces the default one of its name.").classes(
-        "text-sm text-note"
-    )
-
-
-def _state(engine: AlarmEngine, rule: AlarmRule) -> str:
-    if not rule.enabled:
-        return "off"
-    if rule.kind is RuleKind.SYNC_LATENCY:
-        if not engine.settings.metrics:
-            return "no data: metrics is not set"
-        if engine.sync_problems:
-            return f"no data of {len(engine.sync_problems)} nodes"
-    return "on"
-
-
-class _RuleForm:
+class RuleForm:
     """A dialog. What it has is read as the file is, with the same messages."""
 
     def __init__(self, place: AlarmPlace, rule: AlarmRule | None) -> None:
