@@ -32,6 +32,7 @@ from streamlog.storage.files.checkpoints import EpochEntry
 
 from .calls import Calls, until_done
 from .kit import Nodes, run_story
+from .plausible import DEPTH_MAX, Plausible, is_map
 
 SERVICES: Final = [service for file in (*CLIENT_FILES, *NODE_FILES) for service in file.services_by_name.values()]
 F = FieldDescriptor
@@ -41,7 +42,6 @@ EXTREMES: Final = {
     **dict.fromkeys((F.TYPE_UINT32, F.TYPE_FIXED32), (2**31 - 1, 2**31, 2**32 - 1)),
     **dict.fromkeys((F.TYPE_UINT64, F.TYPE_FIXED64), (2**31, 2**63 - 1, 2**63, 2**64 - 1)),
 }
-DEPTH_MAX: Final = 5
 PATIENCE_S: Final = 0.3
 """Virtual: what a stream has to say to such a message it says at once."""
 DELETES: Final = frozenset({"DeleteRecords"})
@@ -55,85 +55,8 @@ def paths_of(descriptor: Descriptor, above: Path = ()) -> Iterator[Path]:
     for field in descriptor.fields:
         if field.type in EXTREMES:
             yield (*above, field)
-        elif field.message_type is not None and len(above) < DEPTH_MAX and not _is_map(field):
+        elif field.message_type is not None and len(above) < DEPTH_MAX and not is_map(field):
             yield from paths_of(field.message_type, (*above, field))
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
-
-
-class Plausible:
-    """Fills messages with what a node could mean."""
-
-    def __init__(self, node: Node) -> None:
-        image = node.view.image
-        topic = image.require_topic("t")
-        broker = image.brokers[BrokerId(1)]
-        self.cluster_id = image.cluster_id
-        self.broker_epoch = broker.epoch
-        self._by_name: dict[str, Any] = {
-            "topic": "t",
-            "topics": "t",
-            "name": "t",
-            "topic_id": topic.topic_id,
-            "cluster_id": image.cluster_id,
-            "node_id": 1,
-            "leader_id": 1,
-            "broker_epoch": broker.epoch,
-            "leader_epoch": topic.partitions[0].leader_epoch,
-            "partition_epoch": topic.partitions[0].partition_epoch,
-            "replicas": 1,
-            "group": "g",
-            "groups": "g",
-            "transactional_id": "x",
-            "incarnation_id": bytes(16),
-            "directory_ids": bytes(16),
-            "page_token": "",
-            "receive_bytes_max": 1 << 20,
-        }
-
-    def fill(self, message: Any, depth: int = 0) -> None:
-        seen: set[str] = set()
-        for field in message.DESCRIPTOR.fields:
-            oneof = field.containing_oneof
-            if _is_map(field) or field.name in ("error", "batches", "producer_token"):
-                continue
-            if oneof is not None and len(oneof.fields) > 1:
-                if oneof.name in seen:
-                    continue
-                seen.add(oneof.name)
-            if field.message_type is not None:
-                if depth < DEPTH_MAX:
-                    child = getattr(message, field.name)
-                    self.fill(child.add() if field.is_repeated else child, depth + 1)
-                    if not field.is_repeated:
-                        child.SetInParent()
-                continue
-            value = self._value(field)
-            if field.is_repeated:
-                getattr(message, field.name).append(value)
-            else:
-                setattr(message, field.name, value)
-
-    def _value(self, field: FieldDescriptor) -> Any:
-        if field.name in self._by_name:
-            value = self._by_name[field.name]
-            if isinstance(value, str) == (field.type == F.TYPE_STRING) and isinstance(value, bytes) == (
-                field.type == F.TYPE_BYTES
-            ):
-                return value
-        match field.type:
-            case F.TYPE_STRING:
-                return "a"
-            case F.TYPE_BYTES:
-                return bytes(16)
-            case F.TYPE_BOOL:
-                return False
-            case F.TYPE_ENUM:
-                assert field.enum_type is not None
-                return field.enum_type.values[-1].number
-        return 0
 
 
 def put(message: Any, path: Path, value: int) -> None:

@@ -19,7 +19,7 @@ from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.records import ALL_BROKERS, ConfigTarget, ConfigTargetType
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
-from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
+from streamlog.services.common.forwarding import Peers, is_forwarded, only, timeout_of
 from streamlog.services.common.paging import PAGE_BYTES
 
 _DESCRIBE_CONFIGS: Final = "/streamlog.v1.Admin/DescribeConfigs"
@@ -73,4 +73,4 @@ class ConfigDescriptions:
         request = pb.DescribeConfigsRequest(resources=[convert.resource_message(resource)], names=sorted(names))
         node, response_type = BrokerId(int(resource.name)), pb.DescribeConfigsResponse
         response = await self._peers.call(node, _DESCRIBE_CONFIGS, request, response_type, timeout_of(call))
-        return response.resources[0]
+        return only(response.resources, node)

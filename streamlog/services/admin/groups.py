@@ -22,7 +22,7 @@ from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.services.admin.visible_pages import Round, following_token, round_size, visible_rows
-from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
+from streamlog.services.common.forwarding import Peers, is_forwarded, only, timeout_of
 from streamlog.services.common.gather import call_each
 from streamlog.services.common.paging import PAGE_BYTES, page_size
 
@@ -102,9 +102,9 @@ class GroupQueries:
             try:
                 if self._is_own(group, call):
                     return await self._own_description(group, call)
-                asked = pb.DescribeGroupsRequest(groups=[group])
-                response = await self._ask("DescribeGroups", group, asked, pb.DescribeGroupsResponse, call)
-                found = response.groups[0]
+                asked, coordinator = pb.DescribeGroupsRequest(groups=[group]), self._coordinator.coordinator_of(group)
+                response = await self._ask(coordinator, "DescribeGroups", asked, pb.DescribeGroupsResponse, call)
+                found = only(response.groups, coordinator)
                 if found.HasField("coordinator"):
                     localize(found.coordinator, self._view.image, call.info.listener)
                 return found
@@ -142,9 +142,9 @@ class GroupQueries:
                         group, lambda state, context: committing.delete_group(command, state, context)
                     )
                     return pb.DeleteGroupResult(group=group)
-                asked = pb.DeleteGroupsRequest(groups=[group])
-                response = await self._ask("DeleteGroups", group, asked, pb.DeleteGroupsResponse, call)
-                return response.results[0]
+                asked, coordinator = pb.DeleteGroupsRequest(groups=[group]), self._coordinator.coordinator_of(group)
+                response = await self._ask(coordinator, "DeleteGroups", asked, pb.DeleteGroupsResponse, call)
+                return only(response.results, coordinator)
             except StreamlogError as error:
                 return convert.not_deleted(group, error)
 
@@ -153,7 +153,8 @@ class GroupQueries:
     async def delete_offsets(self, request: pb.DeleteGroupOffsetsRequest, call: Call) -> pb.DeleteGroupOffsetsResponse:
         command = convert.delete_offsets(request)
         if not self._is_own(command.group, call):
-            return await self._ask("DeleteGroupOffsets", command.group, request, pb.DeleteGroupOffsetsResponse, call)
+            coordinator = self._coordinator.coordinator_of(command.group)
+            return await self._ask(coordinator, "DeleteGroupOffsets", request, pb.DeleteGroupOffsetsResponse, call)
         errors = await self._coordinator.decide(
             command.group, lambda state, context: committing.delete_offsets(command, state, context)
         )
@@ -166,9 +167,8 @@ class GroupQueries:
         return is_forwarded(call) or self._coordinator.coordinator_of(group) == self._me
 
     async def _ask(
-        self, method: str, group: str, request: Request, response_type: type[Response], call: Call
+        self, coordinator: BrokerId, method: str, request: Request, response_type: type[Response], call: Call
     ) -> Response:
-        coordinator = self._coordinator.coordinator_of(group)
         return await self._peers.call(coordinator, _METHOD + method, request, response_type, timeout_of(call))
 
 

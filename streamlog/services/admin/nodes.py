@@ -22,7 +22,7 @@ from streamlog.errors import BrokerNotAvailableError, InvalidRequestError, Strea
 from streamlog.metadata.image.image import require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, PartitionId, TopicId, TopicPartition
-from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
+from streamlog.services.common.forwarding import Peers, is_forwarded, only, timeout_of
 from streamlog.services.common.gather import call_each
 from streamlog.services.common.paging import PAGE_BYTES
 from streamlog.services.common.topics import unknown_topic
@@ -128,9 +128,7 @@ class NodeQueries:
         request = pb.DescribeLogDirsRequest(node_ids=[node], topics=sorted(topics))
         response_type = pb.DescribeLogDirsResponse
         response = await self._peers.call(node, _DESCRIBE_LOG_DIRS, request, response_type, timeout_of(call))
-        if len(response.nodes) != 1:
-            raise _incomplete(node)
-        return response.nodes[0]
+        return only(response.nodes, node)
 
     async def alter_replica_log_dirs(
         self, request: pb.AlterReplicaLogDirsRequest, call: Call
@@ -207,7 +205,7 @@ class NodeQueries:
                 return await self._own_digest(topic_id, query, start, end)
             request, response_type = convert.digest_request(query, start, end), pb.DigestReplicasResponse
             response = await self._peers.call(node, _DIGEST_REPLICAS, request, response_type, timeout_of(call))
-            return response.replicas[0]
+            return only(response.replicas, node)
         except StreamlogError as error:
             return convert.not_digested(node, error)
 
@@ -245,7 +243,7 @@ class NodeQueries:
                 return await self._own_repair(topic_id, request)
             response_type = pb.RepairReplicasResponse
             response = await self._peers.call(node, _REPAIR_REPLICAS, request, response_type, timeout_of(call))
-            return response.replicas[0]
+            return only(response.replicas, node)
         except StreamlogError as error:
             return convert.not_repaired(node, error)
 

@@ -31,7 +31,7 @@ from streamlog.records import EndTransactionMarker
 from streamlog.services.admin.visible_pages import Round, following_token, round_size, visible_rows
 from streamlog.services.batches.partition_leader import within
 from streamlog.services.common.collaborators import Partitions
-from streamlog.services.common.forwarding import Peers, is_forwarded, timeout_of
+from streamlog.services.common.forwarding import Peers, is_forwarded, only, timeout_of
 from streamlog.services.common.gather import call_each
 from streamlog.services.common.paging import page_size
 from streamlog.services.transactions.markers import LocalMarkers
@@ -145,7 +145,7 @@ class TransactionQueries:
                 response = await self._peers.call(
                     coordinator, method, asked, pb.DescribeTransactionsResponse, timeout_of(call)
                 )
-                return response.transactions[0]
+                return only(response.transactions, coordinator)
             except StreamlogError as error:
                 return convert.not_described(name, error)
 

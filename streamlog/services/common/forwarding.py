@@ -5,8 +5,8 @@ They carry a mark in their metadata. A node serves a marked call itself or refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
 
 from streamlog.api.errors import from_rpc
 from streamlog.api.responses import parse_response
@@ -16,6 +16,8 @@ from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.ports import Channel, Network, NotSentError, RpcError
+
+T = TypeVar("T")
 
 MARK: Final[Mapping[str, str]] = {FORWARDED: "1"}
 TO_COORDINATOR: Final = "streamlog-to-coordinator"
@@ -38,6 +40,16 @@ def timeout_of(call: Call) -> float:
     """Seconds."""
     remaining = call.remaining_s()
     return TIMEOUT_S if remaining is None else remaining
+
+
+def only(results: Sequence[T], node: BrokerId) -> T:
+    """The result of a request for one. BrokerNotAvailableError where the node has returned none, or several."""
+    if len(results) != 1:
+        raise BrokerNotAvailableError(
+            f"node {node} returned {len(results)} results of a request for one: it may not be a streamlog node",
+            node=node,
+        )
+    return results[0]
 
 
 class Peers:

@@ -197,6 +197,8 @@ class PartitionPlacement:
             response = await self._list_offsets(leader, request)
         except StreamlogError:
             return  # another attempt follows
+        if len(response.offsets) != len(queries):
+            return  # the same: it may not be a streamlog node
         for (partition, is_start, _), found in zip(queries, response.offsets, strict=True):
             if found.HasField("error"):
                 error = from_message(found.error)

@@ -13,7 +13,13 @@ from streamlog.api import calls
 from streamlog.api.errors import from_message
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.pb import common_pb2
-from streamlog.errors import BrokerNotAvailableError, LeaderNotAvailableError, NetworkError, StreamlogError
+from streamlog.errors import (
+    BrokerNotAvailableError,
+    LeaderNotAvailableError,
+    NetworkError,
+    OutcomeUnknownError,
+    StreamlogError,
+)
 from streamlog.model import NO_OFFSET, Acks, BrokerId, Offset
 from streamlog.ports import Clock
 from streamlog.ports.tracing import LINKS_MAX
@@ -60,6 +66,11 @@ class ProduceCalls:
                 f"{first.topic}-{first.partition}: its leader, node {leader}, is unreachable; nothing was written",
                 node=leader,
             ) from error
+        if len(response.results) != 1:
+            raise OutcomeUnknownError(
+                f"node {leader} returned {len(response.results)} results of a request for one; the records may or may "
+                "not have been written"
+            )
         result = response.results[0]
         if result.HasField("error"):
             raise from_message(result.error)
