@@ -20,6 +20,7 @@ from streamlog.errors import (
     QuorumUnavailableError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
 )
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import MetadataVersion
@@ -148,8 +149,13 @@ class ConsumerReader:
 async def make_reader(plan: Plan, ports: Ports, partitions: Sequence[TopicPartition]) -> Reader:
     settings = {"bootstrap.servers": bootstrap(plan), "auto.offset.reset": "earliest", **plan.load.consumer}
     consumer = await AsyncConsumer(settings, ports=ports).start()
-    await consumer.assign(partitions, start=EARLIEST)
-    return ConsumerReader(consumer)
+    while True:
+        try:
+            await consumer.assign(partitions, start=EARLIEST)
+        except UnknownTopicOrPartitionError:  # the node that it asks is slow to know the new topics
+            await asyncio.sleep(RETRY_S)
+        else:
+            return ConsumerReader(consumer)
 
 
 def make_plain_reader(plan: Plan, ports: Ports, partitions: Sequence[TopicPartition]) -> Reader:
