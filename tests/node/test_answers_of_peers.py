@@ -50,18 +50,23 @@ class Changed:
 
     def __init__(self) -> None:
         self.how: Callable[[bytes], bytes] | None = None
+        self.kept = KEPT
         self.methods: set[str] = set()
 
     async def unary(self, method: str, call: Callable[[], Awaitable[bytes]]) -> bytes:
         answer = await call()
         name = method.rpartition("/")[2]
-        if self.how is None or name in KEPT:
+        if self.how is None or name in self.kept:
             return answer
         self.methods.add(name)
         return self.how(answer)
 
     def message(self, method: str, message: bytes) -> bytes:
-        return message
+        """Of streams for clients; tests/cluster has those between nodes."""
+        if self.how is None or not method.startswith("/streamlog.v1."):
+            return message
+        self.methods.add(method.rpartition("/")[2])
+        return self.how(message)
 
 
 def requests_of(method: MethodDescriptor, node: Node) -> list[Message]:
@@ -153,7 +158,11 @@ def _node(node_id: int, changed: Changed, ports: Ports) -> Node:
 
 
 @pytest.mark.parametrize("how", [lambda answer: b"", lambda answer: answer + answer], ids=["empty", "twice"])
-def test_answers_with_other_counts_end_calls_and_nothing_else(how: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("kept", [KEPT, KEPT | {"ListOffsets"}], ids=["all", "streams"])
+def test_answers_with_other_counts_end_calls_and_nothing_else(
+    how: Callable[[bytes], bytes], kept: frozenset[str]
+) -> None:
+    """With false answers to ListOffsets no stream of another leader is read."""
     methods: set[str] = set()
 
     async def story(nodes: Nodes) -> None:
@@ -161,6 +170,7 @@ def test_answers_with_other_counts_end_calls_and_nothing_else(how: Callable[[byt
         nodes.world.on_crash = lambda _, error: crashes.append(error)
         cluster = Cluster(nodes)
         await cluster.start()
+        cluster.changed.kept = kept
         failed: list[str] = []
         for method in METHODS:
             if method.name in NOT_CALLED:
@@ -179,4 +189,5 @@ def test_answers_with_other_counts_end_calls_and_nothing_else(how: Callable[[byt
 
     run_story(story)
     assert len(methods) >= 18, sorted(methods)
-    assert {"Produce", "ListOffsets", "DescribeGroups", "DescribeConfigs"} <= methods, sorted(methods)
+    read = "ListOffsets" if kept == KEPT else "FetchStream"
+    assert {"Produce", "DescribeGroups", "DescribeConfigs", read} <= methods, sorted(methods)
