@@ -32,7 +32,7 @@ class RulesView:
         self._engine = place.engine
         self._warnings = Warnings()
         editable = may(Action.ALARM_RULES)
-        with ui.row().classes("w-full items-center justify-between"):
+        with ui.row().classes("w-full items-center justify-between no-wrap"):
             heading("Rules")
             if editable:
                 ui.button("New rule", icon="add", on_click=lambda: RuleForm(place, None)).props("no-caps")

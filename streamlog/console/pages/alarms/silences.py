@@ -25,7 +25,7 @@ TEXT_MAX: Final = 500
 class SilencesView:
     def __init__(self, place: AlarmPlace) -> None:
         self._place, self._engine = place, place.engine
-        with ui.row().classes("w-full items-center justify-between"):
+        with ui.row().classes("w-full items-center justify-between no-wrap"):
             self._heading = Heading("Silences")
             if may(Action.ALARM_SILENCE):
                 ui.button("New silence", icon="add", on_click=lambda: silence_dialog(place, "*", "*")).props("no-caps")
