@@ -41,7 +41,7 @@ from streamlog.errors import (
     StreamlogError,
     UnsupportedVersionError,
 )
-from streamlog.model import NO_PRODUCER_ID, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock, Probe
 from streamlog.transactions import lifecycle
 from streamlog.transactions.codec import decode, encode
@@ -171,15 +171,8 @@ class TransactionShard:
             if before is None or before.state not in PREPARED:
                 if not lifecycle.must_abort_first(command, before):
                     return await self.decide(transactional_id, partial(lifecycle.init, command))
-                command = self._abort_for(command)
+                self._abort(transactional_id, command.fresh_producer_id, command.producer_epoch)
             await self._until_ended(transactional_id, deadline)
-
-    def _abort_for(self, command: InitProducer) -> InitProducer:
-        """A caller that named its producer continues with the epoch of the abort."""
-        aborted = self._abort(command.transactional_id, command.fresh_producer_id)
-        if command.producer_id == NO_PRODUCER_ID:
-            return command
-        return replace(command, producer_id=aborted.producer_id, producer_epoch=aborted.producer_epoch)
 
     async def add_partitions(self, command: AddPartitions) -> None:
         """Raises the errors of `lifecycle.add_partitions`."""
@@ -311,11 +304,15 @@ class TransactionShard:
             fresh = await self._producer_ids.next()
         return fresh
 
-    def _abort(self, transactional_id: str, fresh_producer_id: ProducerId) -> TransactionValue:
+    def _abort(
+        self,
+        transactional_id: str,
+        fresh_producer_id: ProducerId,
+        claimed_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
+    ) -> TransactionValue:
         def decide(value: TransactionValue | None, now_ms: int) -> TransactionDecision[TransactionValue]:
-            return lifecycle.abort_open(
-                transactional_id, lifecycle.known(transactional_id, value), fresh_producer_id, now_ms
-            )
+            before = lifecycle.known(transactional_id, value)
+            return lifecycle.abort_open(transactional_id, before, fresh_producer_id, claimed_epoch, now_ms)
 
         return self._decide(transactional_id, decide)
 

@@ -1,7 +1,7 @@
 """Records of `__transaction_state` as bytes: Kafka's schemas (TransactionLogKey 0, TransactionLogValue 1).
 
-A time-out of -1 (two-phase commit) is written as INT32_MAX, as in Kafka. The next transaction, open while markers are
-written, which Kafka does not have, is in tagged fields of our own, which Kafka's tools skip.
+A time-out of -1 (two-phase commit) is written as INT32_MAX, as in Kafka. What Kafka does not have is in tagged fields
+of our own, which Kafka's tools skip: the next transaction, open while markers are written, and two epochs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 from streamlog.errors import InvalidRecordError, UnsupportedVersionError
 from streamlog.model import (
     INT32_MAX,
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     PartitionId,
     ProducerEpoch,
@@ -28,6 +29,8 @@ _PREVIOUS_ID_TAG: Final = 0
 _CLIENT_VERSION_TAG: Final = 2
 _NEXT_TAG: Final = 10_000  # started_ms, topics
 _FORMER_TAG: Final = 10_001  # int8: 1 committed, 0 aborted
+_KEPT_TAG: Final = 10_002  # int16
+_CLAIMED_TAG: Final = 10_003  # int16
 _CLIENT_VERSION: Final = (2).to_bytes(2, "big")  # every transaction raises the epoch (KIP-890)
 
 
@@ -56,6 +59,9 @@ def _encode_value(value: TransactionValue) -> bytes:
         tagged.append((_NEXT_TAG, _encode_next(value)))
     if value.former_committed is not None:
         tagged.append((_FORMER_TAG, bytes([value.former_committed])))
+    for tag, epoch in ((_KEPT_TAG, value.kept_epoch), (_CLAIMED_TAG, value.claimed_epoch)):
+        if epoch != NO_PRODUCER_EPOCH:
+            tagged.append((tag, epoch.to_bytes(2, "big")))
     writer.tagged_fields(tagged)
     return writer.content()
 
@@ -111,6 +117,7 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
     partitions = _read_topics(reader)
     updated_ms, started_ms = reader.int64(), reader.int64()
     previous, former_committed = NO_PRODUCER_ID, None
+    kept_epoch = claimed_epoch = NO_PRODUCER_EPOCH
     next_started_ms, next_partitions = NO_TIME, frozenset[TopicPartition]()
     for tag, content in reader.tagged_fields():
         if tag == _PREVIOUS_ID_TAG:
@@ -120,6 +127,10 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
             next_started_ms, next_partitions = content.int64(), _read_topics(content)
         elif tag == _FORMER_TAG:
             former_committed = content.int8() != 0
+        elif tag == _KEPT_TAG:
+            kept_epoch = ProducerEpoch(content.int16())
+        elif tag == _CLAIMED_TAG:
+            claimed_epoch = ProducerEpoch(content.int16())
     return TransactionValue(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -132,6 +143,8 @@ def _decode_value(reader: MessageReader) -> TransactionValue:
         next_partitions=next_partitions,
         next_started_ms=next_started_ms,
         former_committed=former_committed,
+        kept_epoch=kept_epoch,
+        claimed_epoch=claimed_epoch,
     )
 
 

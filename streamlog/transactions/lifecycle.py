@@ -18,7 +18,9 @@ the end (`EndTransaction.recurring`), so that no leader waits for a record of it
 has used that transaction it can be closed again (`close_unused`).
 
 Retries are answered as the first time: ending a transaction that has already ended with the same outcome succeeds,
-under the old epoch as under the new one; the other outcome is refused. An answer without a record holds at every later
+under the old epoch as under the new one; the other outcome is refused. A producer that named its id and epoch to be
+initialized may name them again until it has used the new ones (`claimed_epoch`), and one that keeps a transaction gets
+the same epoch of it each time (`kept_epoch`). An answer without a record holds at every later
 coordinator; where it would not, a record that changes nothing is written first (`_commit_of_nothing`).
 
 Errors: ProducerFencedError for a stale epoch; ConcurrentTransactionsError (retriable) while markers are being written;
@@ -127,6 +129,9 @@ def init(
     _check_claim(command, before)
     if before.state in PREPARED:
         raise _being_ended(command.transactional_id)
+    if before.state is TransactionStatus.EMPTY and _is_claimed_again(command, before):
+        value = replace(before, updated_ms=now_ms)
+        return TransactionDecision(response=_producer(value), record=TransactionRecord(command.transactional_id, value))
     if before.state is TransactionStatus.ONGOING:
         if not command.keep_prepared:
             raise InvalidTransactionStateError(
@@ -147,16 +152,22 @@ def must_abort_first(command: InitProducer, before: TransactionValue | None) -> 
 
 
 def abort_open(
-    transactional_id: str, before: TransactionValue, fresh_producer_id: ProducerId, now_ms: int
+    transactional_id: str,
+    before: TransactionValue,
+    fresh_producer_id: ProducerId,
+    claimed_epoch: ProducerEpoch,
+    now_ms: int,
 ) -> TransactionDecision[TransactionValue]:
     """Abort and fence the producer: for another producer, after the time-out, or for an operator. Raises
     InvalidTransactionStateError; ConcurrentTransactionsError while the previous transaction is being completed.
+    `claimed_epoch`: of the producer that named itself to be initialized; NO_PRODUCER_EPOCH: none did.
     """
     if before.state in PREPARED and before.has_next:
         raise _being_ended(transactional_id)
     if before.state is not TransactionStatus.ONGOING:
         raise InvalidTransactionStateError(f"{transactional_id!r} has no open transaction")
     value = _prepared(before, commit=False, fresh_producer_id=fresh_producer_id, now_ms=now_ms)
+    value = replace(value, claimed_epoch=claimed_epoch)
     return TransactionDecision(response=value, record=TransactionRecord(transactional_id, value))
 
 
@@ -177,6 +188,7 @@ def add_partitions(command: AddPartitions, before: TransactionValue | None, now_
             started_ms=now_ms,
             updated_ms=now_ms,
             former_committed=None,
+            claimed_epoch=NO_PRODUCER_EPOCH,
         )
     return TransactionDecision(response=None, record=TransactionRecord(command.transactional_id, grown))
 
@@ -323,7 +335,14 @@ def _check_claim(command: InitProducer, before: TransactionValue) -> None:
         return
     if command.producer_id == before.previous_producer_id and command.producer_epoch >= TRANSACTION_EPOCH_MAX:
         return
+    if _is_claimed_again(command, before):
+        return
     raise _fenced(command.transactional_id, command.producer_epoch, before)
+
+
+def _is_claimed_again(command: InitProducer, before: TransactionValue) -> bool:
+    """The call that led to this state, whose response was lost."""
+    return command.producer_id == before.producer_id and command.producer_epoch == before.claimed_epoch
 
 
 def _check_producer(
@@ -379,6 +398,8 @@ def _prepared(
         previous_producer_id=before.producer_id if producer_id != before.producer_id else NO_PRODUCER_ID,
         state=TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT,
         updated_ms=now_ms,
+        kept_epoch=NO_PRODUCER_EPOCH,
+        claimed_epoch=NO_PRODUCER_EPOCH,
     )
 
 
@@ -386,7 +407,7 @@ def _commit_of_nothing(command: EndTransaction, before: TransactionValue, now_ms
     """The state stays the same and is still written: a replaced coordinator that does not know it yet may have missed
     that the transaction was opened. It cannot replicate this record.
     """
-    value = replace(before, updated_ms=now_ms)
+    value = replace(before, updated_ms=now_ms, claimed_epoch=NO_PRODUCER_EPOCH)
     response = Ended(producer=_producer(value), was_open=False)
     return TransactionDecision(response=response, record=TransactionRecord(command.transactional_id, value))
 
@@ -428,10 +449,15 @@ def _keep(command: InitProducer, before: TransactionValue, now_ms: int) -> Trans
         raise InvalidTransactionStateError(
             f"{command.transactional_id!r} has exhausted its epochs in an open transaction; end it first"
         )
+    kept_epoch = before.producer_epoch if before.kept_epoch == NO_PRODUCER_EPOCH else before.kept_epoch
     value = replace(
-        before, producer_epoch=ProducerEpoch(before.producer_epoch + 1), updated_ms=now_ms, former_committed=None
+        before,
+        producer_epoch=ProducerEpoch(before.producer_epoch + 1),
+        updated_ms=now_ms,
+        former_committed=None,
+        kept_epoch=kept_epoch,
     )
-    response = replace(_producer(value), open_producer_id=before.producer_id, open_producer_epoch=before.producer_epoch)
+    response = replace(_producer(value), open_producer_id=before.producer_id, open_producer_epoch=kept_epoch)
     return TransactionDecision(response=response, record=TransactionRecord(command.transactional_id, value))
 
 
@@ -442,6 +468,7 @@ def _empty(command: InitProducer, producer_id: ProducerId, epoch: ProducerEpoch,
         timeout_ms=command.timeout_ms,
         state=TransactionStatus.EMPTY,
         updated_ms=now_ms,
+        claimed_epoch=command.producer_epoch if command.producer_id == producer_id else NO_PRODUCER_EPOCH,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from streamlog.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 
 NO_TIME: Final = -1
 
@@ -42,6 +42,12 @@ class TransactionValue(Struct, frozen=True, kw_only=True):
     former_committed: bool | None = (
         None  # outcome of the previous one; set if this one was opened before its markers were written
     )
+
+    # In ONGOING, after a producer that kept it (two-phase commit): the epoch with which the transaction was prepared.
+    kept_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    # In EMPTY, PREPARE_ABORT and COMPLETE_ABORT: the epoch that the producer named which was initialized last, or for
+    # which the transaction was aborted. The same call again is not fenced: its response was lost.
+    claimed_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
 
     @property
     def has_next(self) -> bool:

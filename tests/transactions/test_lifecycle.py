@@ -62,14 +62,14 @@ class Coordinator(Struct):
             keep_prepared=keep,
         )
         if lifecycle.must_abort_first(command, self.value):
-            self.abort()
+            self.abort(command.producer_epoch)
             self.complete()
         return self.carry_out(lifecycle.init(command, self.value, self.now_ms))
 
-    def abort(self) -> None:
+    def abort(self, claimed_epoch: ProducerEpoch = NO_PRODUCER_EPOCH) -> None:
         assert self.value is not None
         self.fresh += 1
-        self.carry_out(lifecycle.abort_open("x", self.value, ProducerId(self.fresh), self.now_ms))
+        self.carry_out(lifecycle.abort_open("x", self.value, ProducerId(self.fresh), claimed_epoch, self.now_ms))
 
     def add(self, producer: TransactionalProducer, *partitions: TopicPartition) -> None:
         self.carry_out(lifecycle.add_partitions(adding(producer, *partitions), self.value, self.now_ms))
@@ -393,6 +393,59 @@ def test_an_outside_coordinator_ends_what_is_prepared(coordinator: Coordinator) 
         coordinator.init(timeout_ms=TWO_PHASE, keep=True)
 
 
+def test_a_transaction_is_kept_under_the_same_epoch_each_time(coordinator: Coordinator) -> None:
+    """An outside coordinator compares: with another epoch it would abort what is decided (KIP-939)."""
+    producer = coordinator.init(timeout_ms=TWO_PHASE)
+    coordinator.add(producer, T_0)
+    kept = [coordinator.init(timeout_ms=TWO_PHASE, keep=True) for _ in range(3)]
+    assert [one.open_producer_epoch for one in kept] == [0, 0, 0]
+    assert [one.producer_epoch for one in kept] == [1, 2, 3]
+    following = coordinator.end(kept[-1]).producer
+    coordinator.complete()
+    coordinator.add(following, T_0)
+    kept = [coordinator.init(timeout_ms=TWO_PHASE, keep=True) for _ in range(2)]
+    assert [one.open_producer_epoch for one in kept] == [following.producer_epoch] * 2
+
+
+def test_a_producer_names_itself_again_until_it_has_used_its_new_epoch(coordinator: Coordinator) -> None:
+    """The response was lost (KIP-360)."""
+    producer = coordinator.init()
+    named = coordinator.init(producer)
+    assert named.producer_epoch == 1
+    assert coordinator.init(producer) == named
+    coordinator.add(named, T_0)
+    with pytest.raises(ProducerFencedError):
+        coordinator.init(producer)
+
+
+def test_a_producer_whose_transaction_is_aborted_for_it_names_itself_again(coordinator: Coordinator) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    coordinator.abort(producer.producer_epoch)  # it gives up waiting for the markers
+    with pytest.raises(ConcurrentTransactionsError):
+        coordinator.init(producer)
+    coordinator.complete()
+    named = coordinator.init(producer)
+    assert coordinator.init(producer) == named
+    coordinator.end(named, commit=False)
+    with pytest.raises(ProducerFencedError):
+        coordinator.init(producer)
+
+
+@pytest.mark.parametrize("is_aborted_for_it", [True, False])
+def test_a_producer_that_another_one_has_replaced_is_fenced(
+    coordinator: Coordinator, *, is_aborted_for_it: bool
+) -> None:
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    coordinator.abort(producer.producer_epoch if is_aborted_for_it else NO_PRODUCER_EPOCH)
+    coordinator.complete()
+    if is_aborted_for_it:
+        coordinator.init()
+    with pytest.raises(ProducerFencedError):
+        coordinator.init(producer)
+
+
 def test_only_two_phase_transactions_are_kept(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     coordinator.add(producer, T_0)
@@ -435,3 +488,17 @@ def test_golden_bytes_of_what_kafka_does_not_have(coordinator: Coordinator) -> N
     _, value = coordinator.log[-1]
     assert value is not None
     assert value.endswith(bytes.fromhex("02 02 02 0002 914e 01 01"))
+
+
+def test_golden_bytes_of_epochs_that_kafka_does_not_have(coordinator: Coordinator) -> None:
+    coordinator.init(coordinator.init(timeout_ms=TWO_PHASE), timeout_ms=TWO_PHASE)
+    _, value = coordinator.log[-1]
+    assert value is not None
+    assert value.endswith(bytes.fromhex("02 02 02 0002 934e 02 0000"))
+    assert coordinator.value is not None
+    producer = TransactionalProducer(producer_id=coordinator.value.producer_id, producer_epoch=ProducerEpoch(1))
+    coordinator.add(producer, T_0)
+    coordinator.init(timeout_ms=TWO_PHASE, keep=True)
+    _, value = coordinator.log[-1]
+    assert value is not None
+    assert value.endswith(bytes.fromhex("02 02 02 0002 924e 02 0001"))
