@@ -53,7 +53,7 @@ class PartitionFollower:
         Raises CorruptMessageError (fetch again under another slot), ThrottledError (wait for the disk), StorageError.
         """
         if len(batches):
-            self._log.append_as_follower(batches)
+            self._log.append_as_follower(batches, self.leader_epoch)
         end = self._log.log_end_offset
         if leader_high_watermark > self.high_watermark:
             self.high_watermark = max(self.high_watermark, min(leader_high_watermark, end))

@@ -40,6 +40,7 @@ FOUND = {
     2060403: "of two equal logs the one led whose records before an acknowledged start were not deleted",
     2060556: "the last batches of a removed log were read from the files of the one created since",
     2087753: "a consumer asked a slow node for topics created a second ago, and the plan's client ended with the error",
+    2091634: "a damaged epoch above its leader's own was copied; when it was cut off again, its end had counted",
     2000695: "a disk is lost after the report that its leader counts later",
 }
 """Seeds that have found something, in the product or in what checks it."""

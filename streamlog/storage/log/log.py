@@ -100,9 +100,10 @@ class Log(LogState):
         """Its end proves nothing (`recovery`). Durable when this returns. StorageError."""
         await truncation.note_incomplete(self)
 
-    def append_as_follower(self, buffer: Buffer) -> Appended:
+    def append_as_follower(self, buffer: Buffer, epoch_max: int = INT32_MAX) -> Appended:
         """Append whole batches as the leader sent them. Offsets are contiguous, except for gaps in a compacted log
-        (I20), and never fall; CRCs are checked.
+        (I20), and never fall; CRCs are checked. `epoch_max`: the leader's, which no batch of its log is above; the CRC
+        does not cover a batch's.
 
         Raises CorruptMessageError where the bytes are not such batches, StorageError; nothing is written then.
         """
@@ -120,6 +121,9 @@ class Log(LogState):
             jumps = jumps or header.base_offset > expected
             if header.leader_epoch < epoch:
                 raise CorruptMessageError(f"epoch {header.leader_epoch} after {epoch}", position=position)
+            if header.leader_epoch > epoch_max:
+                reason = f"epoch {header.leader_epoch} from the leader of epoch {epoch_max}"
+                raise CorruptMessageError(reason, position=position)
             expected, epoch = Offset(header.base_offset + header.last_offset_delta + 1), header.leader_epoch
             end = position + LOG_OVERHEAD + header.length
         if not batches or end != len(buffer):

@@ -158,6 +158,10 @@ def test_followers_append_what_they_got(rig: Rig) -> None:
             rig.do(partial(rig.log.append_as_follower, damaged))
     with pytest.raises(CorruptMessageError):
         rig.do(lambda: rig.log.append_as_follower(batch([b"c"], base_offset=6, epoch=1)))
+    end = rig.log.log_end_offset
+    with pytest.raises(CorruptMessageError, match="epoch 4 from the leader of epoch 3"):
+        rig.do(lambda: rig.log.append_as_follower(batch([b"d"], base_offset=end, epoch=4), LeaderEpoch(3)))
+    assert rig.log.log_end_offset == end
     assert rig.values() == [(0, b"a"), (5, b"b")]
 
 
