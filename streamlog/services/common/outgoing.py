@@ -51,7 +51,7 @@ class OutgoingBytes:
         self.limit = limit
         self.used_bytes = 0
         self.throttled_count = 0  # readers that were ended, or timed out waiting, since the node's start
-        self._granted: dict[Reader, None] = {}  # by the age of their grants
+        self._granted: dict[Reader, None] = {}  # by the age of their grants; each holds bytes
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -89,7 +89,7 @@ class OutgoingBytes:
             return await waiter.granted
         except asyncio.CancelledError:
             if not waiter.granted.cancelled():
-                self.free(reader, waiter.granted.result())  # granted and cancelled at the same time
+                reader.release()  # granted and cancelled at the same time
             self._serve()
             raise
 
@@ -97,9 +97,6 @@ class OutgoingBytes:
         self._granted.pop(reader, None)
         self.used_bytes -= size
         self._serve()
-
-    def forget(self, reader: Reader) -> None:
-        self._granted.pop(reader, None)
 
     def resize(self, before: int, now: int) -> None:
         self.used_bytes += now - before
@@ -111,6 +108,7 @@ class OutgoingBytes:
         self.used_bytes += size
         self._granted[reader] = None
         reader.granted_at = asyncio.get_running_loop().time()
+        reader.held_bytes = size
         return size
 
     def _serve(self) -> None:
@@ -211,16 +209,20 @@ class Reader:
         return self._ended
 
     async def reserve(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
-        """How many bytes the next message may have: at most `wanted`, at least the smaller of `wanted` and `least`."""
+        """How many bytes the next message may have: at most `wanted`, at least the smaller of `wanted` and `least`.
+
+        0 are not a grant: a reader without bytes is not one that could be ended to free some.
+        """
         if self.pace is not None and self.pace.active:
             await self.pace.wait()
             wanted = max(least, min(wanted, self.pace.bytes_max or wanted))
+        if not wanted:
+            return 0
         least = min(wanted, least) * self._copies
         wanted *= self._copies
         granted = self._budget.try_grant(self, wanted, least)
         if granted is None:
             granted = await self._budget.grant(self, wanted, least)
-        self.held_bytes = granted
         return granted // self._copies
 
     async def reserve_next(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
@@ -257,4 +259,3 @@ class Reader:
         """The call has ended."""
         self.on_end = None
         self.release()
-        self._budget.forget(self)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import StreamlogError, ThrottledError
-from streamlog.services.common.outgoing import FIRST_BYTES, MESSAGE_BYTES_MIN, OutgoingBytes
+from streamlog.services.common.outgoing import FIRST_BYTES, MESSAGE_BYTES_MIN, OutgoingBytes, Reader
 from streamlog.sim import SimLoop, run
 from tests.services.world import BATCHES, Cluster, simulate
 
@@ -146,6 +148,37 @@ def test_readers_that_do_not_read_are_ended_when_others_wait_and_not_before() ->
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+    in_virtual_time(story())
+
+
+def test_a_reader_without_bytes_is_not_ended_for_those_who_wait() -> None:
+    """A stream to another node whose last answer had no batches: the oldest of all, and there is nothing to free."""
+
+    async def story() -> None:
+        budget = OutgoingBytes(MESSAGE_BYTES_MIN)
+        ends: list[str] = []
+        idle, stuck = budget.reader(copies=1), budget.reader(copies=1)
+
+        def end(name: str, reader: Reader) -> None:
+            ends.append(name)
+            reader.close()
+
+        idle.on_end, stuck.on_end = partial(end, "idle", idle), partial(end, "stuck", stuck)
+        assert await idle.reserve(0, 0) == 0
+        await stuck.reserve(MESSAGE_BYTES_MIN)
+        assert await budget.reader(copies=1).reserve(MESSAGE_BYTES_MIN) == MESSAGE_BYTES_MIN
+        assert ends == ["stuck"]
+
+    in_virtual_time(story())
+
+
+def test_an_answer_without_batches_is_paced() -> None:
+    async def story() -> None:
+        idle = OutgoingBytes(MESSAGE_BYTES_MIN).reader()
+        pace = idle.pace = Mock(active=True, bytes_max=1, wait=AsyncMock())
+        assert await idle.reserve(0, 0) == 0
+        pace.wait.assert_awaited_once()
 
     in_virtual_time(story())
 
