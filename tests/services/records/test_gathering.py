@@ -13,7 +13,7 @@ from streamlog.api.pb import common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.broker.append.pipeline import AppendPipeline
 from streamlog.broker.leading.leader_replica import LeaderReplica
-from streamlog.errors import StreamlogError
+from streamlog.errors import LeaderNotAvailableError, StreamlogError
 from streamlog.metadata.records import ConfigRecord, ConfigTarget, ConfigTargetType
 from streamlog.model import NO_TIMESTAMP, BrokerId, Offset, PartitionId, ProducerEpoch, TopicId
 from streamlog.ports import Buffer
@@ -21,7 +21,7 @@ from streamlog.ports.system import run as run_loop
 from streamlog.records import scan_headers
 from streamlog.services.records.gathering import lane
 from streamlog.services.records.gathering.batch_write import BatchWrite, WriteResult
-from streamlog.services.records.gathering.gathered_writes import GatheredWrites
+from streamlog.services.records.gathering.gathered_writes import GatheredWrites, _expire
 from streamlog.services.records.gathering.lane import WaitingWrite
 from streamlog.services.records.producer_token import ProducerToken, decode_token
 from streamlog.sim import Order
@@ -374,6 +374,45 @@ def test_callers_that_were_answered_together_are_waited_for(
         assert not lanes.is_idle
 
     run(story())
+
+
+def test_what_was_answered_as_not_sent_is_not_sent() -> None:
+    """Its deadline and the lane's timer may be due in the same turn of the loop, before its caller can leave."""
+
+    async def story() -> None:
+        lanes = Lanes()
+        lanes.join()
+        first = await lanes.group()
+        expired, sent = lanes.join(), lanes.join()
+        _expire(expired)
+        lanes.lane._flush()
+        second = await lanes.group()
+        assert second == [sent]
+        with pytest.raises(LeaderNotAvailableError):
+            await expired.outcome
+        lanes.lane.leave(expired)
+        assert lanes.lane._waiting_bytes == 0
+        await done(first)
+        await done(second)
+
+    asyncio.run(story())
+
+
+def test_a_lane_whose_writes_have_all_expired_is_idle_once() -> None:
+    """Another lane of the same partition may be in use when the last of its callers leaves."""
+
+    async def story() -> None:
+        lanes = Lanes()
+        expired = lanes.join()
+        _expire(expired)
+        await asyncio.sleep(0)
+        assert (lanes.sent.empty(), lanes.is_idle) == (True, True)
+        lanes.is_idle = False
+        lanes.lane.leave(expired)
+        assert (lanes.is_idle, lanes.lane._waiting_bytes) == (False, 0)
+        expired.outcome.exception()
+
+    asyncio.run(story())
 
 
 def test_a_single_caller_is_not_delayed(monkeypatch: pytest.MonkeyPatch) -> None:

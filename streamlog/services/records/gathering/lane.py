@@ -41,7 +41,7 @@ GROUP_BYTES: Final = 256 << 10
 class WaitingWrite:
     """One batch in a lane."""
 
-    __slots__ = ("deadline", "group", "held_bytes", "outcome", "trace", "write")
+    __slots__ = ("deadline", "group", "held_bytes", "is_waiting", "outcome", "trace", "write")
 
     def __init__(self, write: BatchWrite, deadline: float, held_bytes: int) -> None:
         """`held_bytes`: of the node's `QueuedBytes`."""
@@ -50,6 +50,7 @@ class WaitingWrite:
         self.held_bytes = held_bytes
         self.outcome: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self.group: WriteGroup | None = None  # None: not sent yet
+        self.is_waiting = True  # in its lane
         self.trace: TracedAppend | None = None
 
     def done(self, result: WriteResult) -> None:
@@ -120,9 +121,10 @@ class Lane:
         """Its call does not wait any more: it has its outcome, or has given up. What was not sent will not be."""
         group = one.group
         if group is None:
-            self._waiting.remove(one)
-            self._waiting_bytes -= len(one.write.batch)
-            self._look_whether_idle()
+            if one.is_waiting:
+                self._waiting.remove(one)
+                self._waiting_bytes -= len(one.write.batch)
+                self._look_whether_idle()
             return
         one.group = None  # no cycle of references remains
         group.left -= 1
@@ -143,9 +145,11 @@ class Lane:
         size = 0
         while self._waiting and (not writes or size + len(self._waiting[0].write.batch) <= GROUP_BYTES):
             one = self._waiting.popleft()
-            size += len(one.write.batch)
-            writes.append(one)
-        self._waiting_bytes -= size
+            one.is_waiting = False
+            self._waiting_bytes -= len(one.write.batch)
+            if not one.outcome.done():  # else its call has the error that it was not sent, and leaves
+                size += len(one.write.batch)
+                writes.append(one)
         if not writes:
             self._look_whether_idle()
             return
