@@ -4,8 +4,9 @@
     a cursor's partition advances (ReplicaWatcher) -----> the cursor is due
     writer: due cursors in turn, up to 1 MiB a message -> send, which waits while the client does not read
 
-A cursor is queued at most once, however much has happened to its partition, so a slow client costs no memory. Cursors
-take turns, so a partition with much to read does not delay the others.
+A cursor is queued at most once, however much has happened to its partition, and not any more once it is removed. A
+request is received once the refusals of the one before it are sent. So a slow client costs no memory, whatever it
+requests. Cursors take turns, so a partition with much to read does not delay the others.
 
 A message is read once the node has free response bytes for it (`services.common.outgoing`), and the next one when it
 was taken by the transport: a stream that is not read holds one small message, since messages grow only while they are
@@ -15,7 +16,7 @@ taken.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 
 from streamlog.aio.call_time import counted
 from streamlog.api.convert.records.fetch import fetch_change
@@ -84,7 +85,6 @@ class FetchStreams:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(counted(stream.write(responses)))
                 await stream.read(requests)
-                await stream.refusals_sent.wait()
                 writing.cancel()
         finally:
             stream.forget()
@@ -93,7 +93,7 @@ class FetchStreams:
 class _Cursor:
     """One partition on the stream; a `ReplicaWatcher` of its leader."""
 
-    __slots__ = ("error", "fetch", "is_due", "offset", "removed", "replica", "sent_log_start", "stream")
+    __slots__ = ("error", "fetch", "offset", "removed", "replica", "sent_log_start", "stream")
 
     def __init__(self, stream: _Stream, fetch: PartitionFetch, replica: LeaderReplica) -> None:
         self.stream = stream
@@ -102,20 +102,17 @@ class _Cursor:
         self.offset = fetch.fetch_offset  # the next one to send
         self.sent_log_start = Offset(-1)  # log start that was sent last
         self.error: StreamlogError | None = None  # why the leadership ended
-        self.is_due = False  # is in the queue
         self.removed = False
 
     def on_appended(self, appended: Appended) -> None:
         """Not readable yet."""
 
     def on_readable(self) -> None:
-        if not self.is_due:
-            self.stream.due(self)
+        self.stream.due(self)
 
     def on_ended(self, error: StreamlogError) -> None:
         self.error = error
-        if not self.is_due:
-            self.stream.due(self)
+        self.stream.due(self)
 
 
 class _Stream:
@@ -127,15 +124,16 @@ class _Stream:
         self._least = 0  # bytes that the next message needs: of a batch that did not fit
         self._settings: FetchSettings | None = None  # None: no message received yet
         self._cursors: dict[TopicPartition, _Cursor] = {}
-        self._due: deque[_Cursor] = deque()
+        self._due: OrderedDict[_Cursor, None] = OrderedDict()
         self._urgent: deque[Fetched] = deque()  # errors and divergences, sent before anything else
         self._wake = asyncio.Event()
-        self.refusals_sent = asyncio.Event()  # none of those is left: a client that ends its side at once gets them too
-        self.refusals_sent.set()
+        self._refusals_sent = asyncio.Event()  # none of those is left
+        self._refusals_sent.set()
 
     # -- what the client requests
 
     async def read(self, requests: Requests[pb.FetchStreamRequest]) -> None:
+        """Until the client ends its side, and has all refusals."""
         while (message := await requests.recv()) is not None:
             change = fetch_change(message, first=self._settings is None)
             if change.settings is not None:
@@ -151,6 +149,7 @@ class _Stream:
                     field="add",
                     limit=PARTITIONS_PER_REQUEST_MAX,
                 )
+            await self._refusals_sent.wait()
 
     def _add(self, fetch: PartitionFetch) -> None:
         try:
@@ -174,6 +173,7 @@ class _Stream:
         if cursor is not None:
             cursor.removed = True
             cursor.replica.unwatch(cursor)
+            self._due.pop(cursor, None)
 
     def _partition(self, ref: PartitionRef) -> TopicPartition | None:
         name = ref.topic
@@ -184,12 +184,12 @@ class _Stream:
 
     def _enqueue(self, answer: Fetched) -> None:
         self._urgent.append(answer)
-        self.refusals_sent.clear()
+        self._refusals_sent.clear()
         self._wake.set()
 
     def due(self, cursor: _Cursor) -> None:
-        cursor.is_due = True
-        self._due.append(cursor)
+        """Once, at its place if it is due already."""
+        self._due[cursor] = None
         self._wake.set()
 
     # -- what it gets
@@ -214,7 +214,7 @@ class _Stream:
                 await responses.send_encoded(message)
                 reader.sent()
                 if not self._urgent:
-                    self.refusals_sent.set()
+                    self._refusals_sent.set()
         finally:
             reader.release()
 
@@ -228,15 +228,12 @@ class _Stream:
         turns = len(self._due)  # each of them once: a cursor that is due again has its turn in the next message
         while turns and room > 0 and self._due:
             turns -= 1
-            cursor = self._due.popleft()
-            cursor.is_due = False
-            if cursor.removed:
-                continue
+            cursor, _ = self._due.popitem(last=False)
             answer = await self._advance(cursor, settings, room, is_first=not partitions)
             if answer is not None:
                 room -= answer.size_bytes + PARTITION_OVERHEAD
                 partitions.append(answer)
-            if self._due and self._due[0] is cursor:  # its batches do not fit any more
+            if next(iter(self._due), None) is cursor:  # its batches do not fit any more
                 break
         return partitions
 
@@ -258,8 +255,8 @@ class _Stream:
         data = batches.data
         if data and batches.size_bytes > room and not (is_first and self._reader.try_keep(batches.size_bytes)):
             self._least = batches.size_bytes if is_first else 0
-            self._due.appendleft(cursor)
-            cursor.is_due = True
+            self._due[cursor] = None
+            self._due.move_to_end(cursor, last=False)
             return None
         start = replica.log_start_offset
         if not data and start == cursor.sent_log_start:
@@ -269,7 +266,7 @@ class _Stream:
             cursor.offset = next_offset_after(data)
             if fetch.end_offset is not None and cursor.offset >= fetch.end_offset:
                 self._remove(replica.partition)
-            elif cursor.offset < replica.readable_end(settings.isolation_level) and not cursor.is_due:
+            elif cursor.offset < replica.readable_end(settings.isolation_level):
                 self.due(cursor)
         return fetched(fetch, replica, batches)
 

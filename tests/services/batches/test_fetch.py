@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.errors import StreamlogError
-from streamlog.model import Offset
+from streamlog.config.settings.node_settings import FETCH_MAX_BYTES
+from streamlog.errors import StreamlogError, UnknownTopicOrPartitionError
+from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.records import decode_batch, scan_headers
+from streamlog.services.batches.fetch_stream import _Stream
 from streamlog.services.batches.partition_fetch import batches_to, read_batches
+from streamlog.services.common.outgoing import OutgoingBytes
+from streamlog.sim import SimLoop, run
 from tests.services.batches.fetch_calls import fetch
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 from tests.storage.batches import batch
@@ -483,3 +487,54 @@ def test_reading_old_batches_whole_though_the_offset_lies_within_one() -> None:
         assert values(got.batches) == [b"a", b"b", b"c"]
 
     simulate(story)
+
+
+class Exchange:
+    """The client's side of a stream, whose requests are there at once."""
+
+    def __init__(self, requests: list[pb.FetchStreamRequest]) -> None:
+        self.requests = requests
+        self.answered: list[int] = []  # correlation ids
+
+    async def recv(self) -> pb.FetchStreamRequest | None:
+        return self.requests.pop(0) if self.requests else None
+
+    async def send_encoded(self, data: bytes) -> None:
+        self.answered += [part.correlation_id for part in pb.FetchStreamResponse.FromString(data).partitions]
+
+
+def fetch_stream(leaders: Any) -> Any:
+    return _Stream(leaders, Mock(), Mock(node={FETCH_MAX_BYTES: 1 << 20}), OutgoingBytes(1 << 20).reader())
+
+
+def test_requests_are_received_as_fast_as_their_refusals_are_read() -> None:
+    """A client that adds unknown partitions and does not read would fill the node's memory."""
+
+    async def story(_: SimLoop) -> None:
+        adds = [pb.FetchPartition(topic="t", correlation_id=number) for number in range(5)]
+        exchange: Any = Exchange([pb.FetchStreamRequest(add=[add]) for add in adds])
+        refusal = UnknownTopicOrPartitionError("topic 't' does not exist")
+        stream = fetch_stream(Mock(leader=Mock(side_effect=refusal)))
+        reading = asyncio.ensure_future(stream.read(exchange))
+        await asyncio.sleep(60)
+        assert (len(exchange.requests), reading.done()) == (4, False)
+        writing = asyncio.ensure_future(stream.write(exchange))
+        await reading
+        assert exchange.answered == list(range(5))
+        writing.cancel()
+        await asyncio.wait([writing])
+
+    run(story, seed=0)
+
+
+def test_a_partition_that_is_sought_again_is_due_once() -> None:
+    async def story(_: SimLoop) -> None:
+        replica = Mock(partition=TopicPartition("t", PartitionId(0)))
+        stream = fetch_stream(Mock(leader=Mock(return_value=replica)))
+        add = pb.FetchPartition(topic="t")
+        await stream.read(Exchange([pb.FetchStreamRequest(add=[add]) for _ in range(100)]))
+        assert len(stream._due) == 1
+        await stream.read(Exchange([pb.FetchStreamRequest(remove=[add])]))
+        assert len(stream._due) == 0
+
+    run(story, seed=0)
