@@ -1,6 +1,8 @@
 """What one call may do: the `CallGuard` of its CallInfo.
 
-The guard of a stream remembers what it was asked for, so that the stream can be ended when an answer changes.
+The guard of a stream remembers the rights that it granted, so that the stream can be ended when one is withdrawn; where
+the stream shows only what may be seen, also those that it refused. A client names what it likes, so that is bounded: a
+stream that goes beyond it ends at the next change of the lists, whatever has changed.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streamlog.access.acl import CLUSTER_NAME, AclOperation, AclResourceType
+from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX
 from streamlog.errors import (
+    BrokerNotAvailableError,
     ClusterAuthorizationError,
     GroupAuthorizationError,
     StreamlogError,
@@ -20,6 +24,8 @@ from streamlog.model import TopicId
 from streamlog.ports import CallAudit
 from streamlog.services.access.authorizer import Authorizer
 
+REMEMBERED_MAX: Final = PARTITIONS_PER_REQUEST_MAX
+"""Answers of one stream: as many as it may have partitions, each of another topic."""
 _TOPIC: Final = AclResourceType.TOPIC
 _ERRORS: Final = {
     AclResourceType.TOPIC: (TopicAuthorizationError, "topic"),
@@ -51,6 +57,7 @@ class Guard:
         self._host = host
         self._row = row
         self._audit = audit
+        # None: it does not remember, or there was too much.
         self._asked: dict[tuple[AclOperation, AclResourceType, str], bool] | None = {} if remembers else None
 
     # -- as CallGuard
@@ -107,8 +114,10 @@ class Guard:
 
     def may(self, operation: AclOperation, kind: AclResourceType, name: str) -> bool:
         answer = self._authorizer.may(self.principal, self._host, operation, kind, name)
-        if self._asked is not None:
+        if self._asked is not None and (answer or self._row.ends_on_grant):
             self._asked[operation, kind, name] = answer
+            if len(self._asked) > REMEMBERED_MAX:
+                self._asked = None
         return answer
 
     def may_for_any(self, operation: AclOperation, kind: AclResourceType) -> bool:
@@ -152,7 +161,12 @@ class Guard:
 
     def changed(self) -> StreamlogError | None:
         """After a change of the lists: why the stream must end; None: it goes on."""
-        for (operation, kind, name), before in list((self._asked or {}).items()):
+        if self._asked is None:
+            return BrokerNotAvailableError(
+                f"rights or users have changed, and this stream has used rights on more than {REMEMBERED_MAX} names, "
+                "more than the node compares: open the stream again"
+            )
+        for (operation, kind, name), before in list(self._asked.items()):
             refusal = self.refusal(operation, kind, name)
             if refusal is not None and before:
                 return refusal

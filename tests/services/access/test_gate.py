@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, AclResourceType
+from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, AclResourceType, PatternType
 from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import PrincipalMapping, parse_mapping_rules
 from streamlog.access.throttle import PAUSE_MAX_S
@@ -47,9 +47,11 @@ from streamlog.ports import CallInfo, RpcError, SpanKind, Stream
 from streamlog.ports.system import SystemClock, ThreadWorkers
 from streamlog.ports.tracing import AttributeValue
 from streamlog.services.access import authenticator as authenticator_module
+from streamlog.services.access import guard as guard_module
 from streamlog.services.access.authenticator import Authenticator
 from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.access.gate import MethodGate
+from streamlog.services.access.guard import Guard
 from streamlog.services.access.method_rights import METHOD_RIGHTS
 from streamlog.services.access.visible import listed, queried
 from streamlog.services.batches.partition_leader import PartitionLeaders
@@ -88,6 +90,12 @@ class Setup:
     def apply(self, *records: MetadataRecord) -> None:
         self.index += 1
         self.view.machine.apply(RaftIndex(self.index), encode_batch(records))
+
+    def stream_guard(self) -> Guard:
+        """Of the stream that is open."""
+        (own,) = self.gate._open
+        assert own.guard is not None
+        return own.guard
 
     async def call(self, info: CallInfo, work: Callable[[CallInfo], None] = lambda _: None) -> None:
         async def handler(request: bytes, info: CallInfo) -> bytes:
@@ -331,6 +339,39 @@ async def test_a_stream_ends_with_its_right(setup: Setup, change: MetadataRecord
         await asyncio.wait_for(task, 5)
     assert isinstance(from_rpc(caught.value), error)
     assert setup.gate.open_streams == 0
+
+
+async def end_of(task: asyncio.Task[None]) -> StreamlogError | RpcError:
+    with pytest.raises(RpcError) as caught:
+        await asyncio.wait_for(task, 5)
+    return from_rpc(caught.value)
+
+
+async def test_what_a_stream_remembers_is_bounded(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has used more rights ends at any change."""
+    monkeypatch.setattr(guard_module, "REMEMBERED_MAX", 3)
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t", pattern_type=PatternType.PREFIXED)))
+    task = await open_stream(setup, info(method=FETCH))
+    guard = setup.stream_guard()
+    for number in range(10):
+        assert guard.topic_refusal("READ", f"u{number}") is not None  # no change of these would end it
+    for name in ("t", "t1", "t2"):
+        assert guard.topic_refusal("READ", name) is None
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "u1")))
+    await asyncio.wait([task], timeout=0.01)
+    assert not task.done()
+    assert guard.topic_refusal("READ", "t3") is None
+    assert guard._asked is None
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "v")))
+    assert isinstance(await end_of(task), BrokerNotAvailableError)
+
+
+async def test_a_stream_that_shows_what_may_be_seen_ends_with_a_new_right(setup: Setup) -> None:
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    task = await open_stream(setup, info(method="/streamlog.v1.Batches/WatchMetadata"))
+    assert setup.stream_guard().topic_refusal("DESCRIBE", "u") is not None
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "u")))
+    assert isinstance(await end_of(task), TopicAuthorizationError)
 
 
 async def test_a_stream_that_its_client_cancels_is_forgotten(setup: Setup) -> None:
