@@ -68,6 +68,7 @@ class ShardLog:
         self._clock = clock
         self._probe = probe
         self._is_active = False
+        self._is_over = False  # `run` has returned, or was cancelled: the node stops
         self._failure: StreamlogError | None = None
         self._last: Appended | None = None  # of this leadership
         self._ended = asyncio.Event()
@@ -75,7 +76,7 @@ class ShardLog:
     @property
     def is_active(self) -> bool:
         """Loaded, and still the coordinator."""
-        return self._is_active and self._failure is None and self.replica.ended is None
+        return self._is_active and not self._is_over and self._failure is None and self.replica.ended is None
 
     async def run(self, on_active: Callable[[], None]) -> None:
         """Load, then wait until the leadership ends or the state has to be rebuilt from the log (`write`). A log that
@@ -96,6 +97,7 @@ class ShardLog:
                 self._probe("coordinator_failed", partition=str(self.replica.partition), reason=str(error))
                 await self._ended.wait()
         finally:
+            self._is_over = True
             self.replica.unwatch(self)
 
     async def _load(self) -> int:
@@ -141,6 +143,8 @@ class ShardLog:
             raise NotCoordinatorError(f"this node no longer leads {self.replica.partition}")
         if self._failure is not None:
             raise CoordinatorNotAvailableError(f"{self.replica.partition} cannot be loaded: {self._failure}")
+        if self._is_over:
+            raise NotCoordinatorError(f"this node is stopping; another one will coordinate {self.replica.partition}")
         if not self._is_active:
             raise CoordinatorLoadInProgressError(f"{self.replica.partition} is being loaded")
 

@@ -228,6 +228,18 @@ def test_a_former_coordinator_answers_nothing(bench: Bench) -> None:
         bench.beat()
 
 
+def test_what_waits_for_the_group_s_pause_is_answered_when_the_node_stops(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_shard, "REST_S_PER_MEMBER", 8.0)
+    bench.create()
+    answer = bench.beat()
+    waiting = bench.rig.machine.run(_started(bench.coordinator.heartbeat(heartbeat(epoch=answer.epoch))))
+    bench.end()
+    bench.rig.rest()
+    assert isinstance(waiting.exception(), NotCoordinatorError)
+
+
 async def _started(work: Awaitable[T]) -> asyncio.Task[T]:
     async def running() -> T:
         return await work

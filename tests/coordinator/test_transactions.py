@@ -61,6 +61,19 @@ def test_the_next_transaction_opens_behind_the_markers_and_does_not_end_before_t
     assert [marker.marker.commit for _, marker in bench.link.written] == [True, False]
 
 
+def test_what_waits_for_the_markers_is_answered_when_the_node_stops(bench: Bench) -> None:
+    producer = bench.init()
+    bench.run(bench.adding(producer))
+    bench.link.reachable = False
+    following = bench.run(bench.ending(producer)).producer
+    bench.run(bench.adding(following))
+    ending = bench.start(bench.ending(following))
+    assert not ending.done()
+    bench.end()
+    bench.rig.rest()
+    assert isinstance(ending.exception(), NotCoordinatorError)
+
+
 def twice(bench: Bench) -> TransactionalProducer:
     """Two transactions with the same partition: the third one is open ahead."""
     producer = bench.init()

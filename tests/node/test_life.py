@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 
 import pytest
 from google.protobuf.message import Message
 
-from streamlog.api.pb import admin_pb2
-from streamlog.errors import InconsistentClusterError, LogDirectoryLockedError
+from streamlog.api.pb import admin_pb2, groups_pb2
+from streamlog.coordinator import group_shard
+from streamlog.errors import InconsistentClusterError, LogDirectoryLockedError, StreamlogError
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.node import Node
@@ -166,6 +168,37 @@ def test_a_node_that_stops_shuts_down_controlled() -> None:
         await nodes.until(lambda: not survivor.view.image.brokers[controller].fenced)
 
     run_story(story)
+
+
+def test_a_node_stops_cleanly_while_a_member_waits_for_its_group_s_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_shard, "REST_S_PER_MEMBER", 1_000.0)
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start(controlled_shutdown_enable="false")
+        await nodes.ready()
+        calls = Calls(nodes.world.host("client").boot().network)
+        await until_done(partial(calls.create_topic, "n1:9092", "t", 1, 1))
+        asking = groups_pb2.FindCoordinatorRequest(groups=["g"])  # creates the offsets' topic
+        await calls.call("n1:9092", "Groups/FindCoordinator", asking, groups_pb2.FindCoordinatorResponse)
+
+        def beat(epoch: int) -> Awaitable[groups_pb2.GroupHeartbeatResponse]:
+            request = groups_pb2.GroupHeartbeatRequest(group="g", member_id="a", member_epoch=epoch)
+            if epoch == 0:
+                request.subscription.topics.append("t")
+            return calls.call(
+                "n1:9092", "Groups/GroupHeartbeat", request, groups_pb2.GroupHeartbeatResponse, timeout_s=60
+            )
+
+        joined = await until_done(lambda: beat(0))
+        waiting = asyncio.ensure_future(beat(joined.member_epoch))
+        await asyncio.sleep(1)
+        await nodes.stopped(1)
+        with pytest.raises(StreamlogError):
+            await waiting
+        assert [fields["clean"] for _, _, fields in nodes.events("node_stopped")] == [True]
+        await calls.close()
+
+    run_story(story, voters=1)
 
 
 def test_the_last_node_does_not_wait_for_ever() -> None:
