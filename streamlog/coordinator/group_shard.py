@@ -248,8 +248,11 @@ class GroupShard:
         """Retried until it is written: no client does it."""
         if not self.log.is_active:
             return  # `begin` does it
-        decisions = (refresh_topics, committing.forget_topics)
-        done = [self._try(group.group_id, decide) for group in list(self.groups.values()) for decide in decisions]
+        done = [self._try(group_id, refresh_topics) for group_id in list(self.groups)]
+        pending = self._pending_offsets.by_group()
+        for group_id in dict.fromkeys((*self.groups, *pending)):
+            forget = partial(committing.forget_topics, pending=pending.get(group_id, ()))
+            done.append(self._try(group_id, forget))
         self._timers.set(TOPICS, None if all(done) else RETRY_MS)
 
     def expire_offsets(self) -> None:

@@ -161,10 +161,13 @@ def expire(group: Group, context: GroupContext) -> GroupDecision[int]:
     return GroupDecision(response=len(expired), records=_tombstones(group, expired))
 
 
-def forget_topics(group: Group, context: GroupContext) -> GroupDecision[int]:
-    """Delete the offsets of deleted topics: a topic recreated under the name is read from its start."""
-    gone = [at for at in group.offsets if context.topics.id_of(at[0]) is None]
-    records = tuple(GroupRecord(OffsetKey(group.group_id, *at), None) for at in sorted(gone))
+def forget_topics(group: Group, context: GroupContext, pending: Iterable[OffsetKey] = ()) -> GroupDecision[int]:
+    """Delete the offsets of deleted topics: a topic recreated under the name is read from its start. `pending`: the
+    group's keys in open transactions; a deleted one has no effect when its transaction commits.
+    """
+    known = {*group.offsets, *((key.topic, key.partition) for key in pending)}
+    gone = sorted(at for at in known if context.topics.id_of(at[0]) is None)
+    records = tuple(GroupRecord(OffsetKey(group.group_id, *at), None) for at in gone)
     return GroupDecision(response=len(gone), records=records)
 
 

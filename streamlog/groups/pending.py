@@ -54,6 +54,12 @@ class PendingOffsets:
         """By topic and partition."""
         yield from sorted(key for key in self._by_key if key.group == group)
 
+    def by_group(self) -> dict[str, list[OffsetKey]]:
+        found: dict[str, list[OffsetKey]] = {}
+        for key in self._by_key:
+            found.setdefault(key.group, []).append(key)
+        return found
+
     def _forget(self, key: OffsetKey, serial_max: int) -> None:
         """Drop those up to this serial number: a later record has taken effect."""
         older = [producer for producer, serial in self._by_key.get(key, {}).items() if serial <= serial_max]

@@ -36,12 +36,24 @@ from streamlog.groups.membership import (
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.groups.records import CurrentKey, CurrentValue, GroupRecord, MemberState, OffsetValue
 from streamlog.groups.state import NOTHING, Group
-from streamlog.model import NO_LEADER_EPOCH, Acks, BrokerId, Offset, TopicId, TopicPartition
+from streamlog.model import (
+    NO_LEADER_EPOCH,
+    Acks,
+    BrokerId,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+)
+from streamlog.records import EndTransactionMarker
+from streamlog.transactions.markers import PartitionMarker
 from tests.broker.rig import ME, OTHER, P0, Rig, append_to
 from tests.storage.batches import batch
 
 T = TypeVar("T")
 T_0 = TopicPartition("t", P0)
+PRODUCER = ProducerId(7)
 
 
 def offset_of(found: Mapping[TopicPartition, OffsetValue | StreamlogError | None]) -> int | None:
@@ -118,6 +130,22 @@ class Bench:
         command = CommitOffsets(group="g", member=member, offsets=(wanted,))
         (error,) = await self.coordinator.decide("g", lambda group, context: committing.commit(command, group, context))
         assert error is None
+
+    async def commit_in_transaction(self, offset: int, epoch: int = 0) -> None:
+        async def verify(partition: TopicPartition) -> None:
+            """The transaction has it."""
+
+        wanted = OffsetToCommit(partition=T_0, offset=Offset(offset), leader_epoch=NO_LEADER_EPOCH, metadata="")
+        command = CommitOffsets(group="g", member=None, offsets=(wanted,))
+        (error,) = await self.coordinator.commit_in_transaction(command, PRODUCER, ProducerEpoch(epoch), verify, 1.0)
+        assert error is None
+
+    async def end_transaction(self, epoch: int = 1) -> None:
+        marker = EndTransactionMarker(commit=True, coordinator_epoch=0)
+        at = TopicPartition(OFFSETS_TOPIC, P0)
+        await self.coordinator.end_transaction(
+            PartitionMarker(partition=at, producer_id=PRODUCER, producer_epoch=ProducerEpoch(epoch), marker=marker)
+        )
 
     def committed(self) -> int | None:
         return offset_of(self.run(self.coordinator.fetch_offsets("g", None, [T_0])))
@@ -333,6 +361,51 @@ def test_topics_that_come_and_go_are_noticed(bench: Bench) -> None:
     assert bench.committed() is None
     with pytest.raises(InvalidRegularExpressionError):
         bench.beat("b", pattern="(")
+
+
+@pytest.mark.parametrize("recreated_first", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_offset_pending_in_a_transaction_goes_with_its_topic(
+    bench: Bench, *, recreated_first: bool, restarts: bool
+) -> None:
+    bench.create()
+    bench.run(bench.commit_in_transaction(1_000))
+    bench.rig.delete(1)
+    bench.rig.rest()
+    if recreated_first:
+        bench.rig.create("t", 3)
+    if restarts:
+        bench.restart()
+    bench.run(bench.end_transaction())
+    if not recreated_first:
+        bench.rig.create("t", 3)
+    bench.rig.rest()
+    assert bench.committed() is None
+    bench.restart()
+    assert bench.committed() is None
+    bench.run(bench.commit_in_transaction(3, epoch=1))
+    assert bench.committed() is None
+    bench.run(bench.end_transaction(epoch=2))
+    assert bench.committed() == 3
+
+
+def test_a_pending_offset_of_a_deleted_topic_is_dropped_once_the_log_takes_it(bench: Bench) -> None:
+    """The marker may come first."""
+    bench.create(replicas=(ME, OTHER))
+    commit = bench.run(_started(bench.commit_in_transaction(1_000)))
+    bench.rig.do(lambda: bench.rig.leader(OFFSETS_TOPIC).on_position(OTHER, Offset(1)))
+    bench.rig.rest()
+    assert commit.done()
+    bench.rig.configure("min.insync.replicas", "2", OFFSETS_TOPIC)
+    bench.rig.change(2, isr=(ME,))
+    bench.rig.delete(1)
+    bench.rig.rest()
+    bench.rig.configure("min.insync.replicas", "1", OFFSETS_TOPIC)
+    bench.run(bench.end_transaction())
+    bench.rig.rest(1)
+    bench.rig.create("t", 3)
+    bench.rig.rest()
+    assert bench.committed() is None
 
 
 def test_offsets_of_an_empty_group_expire(bench: Bench) -> None:

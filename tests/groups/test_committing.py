@@ -22,6 +22,7 @@ from streamlog.groups.committing import (
     DeleteOffsets,
     OffsetToCommit,
 )
+from streamlog.groups.records import GroupRecord, OffsetKey
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
 
 from .rig import SETTINGS, Coordinator, FakeTopics, Member, settle
@@ -155,3 +156,6 @@ def test_offsets_go_with_their_topic() -> None:
     coordinator.topics.create("v", 1)
     assert coordinator.carry_out(committing.forget_topics(coordinator.group(), coordinator.context)) == 1
     assert fetched(coordinator) == {"u-0": 1}
+    pending = [OffsetKey("g", topic, PartitionId(1)) for topic in "tuv"]
+    decision = committing.forget_topics(coordinator.group(), coordinator.context, pending)
+    assert decision.records == (GroupRecord(pending[0], None),)
