@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlog.config.settings.group_settings import OFFSET_METADATA_MAX_BYTES
 from streamlog.errors import InvalidRecordError, UnsupportedVersionError
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.codec import decode, encode
@@ -71,6 +72,14 @@ def test_golden_bytes(record: GroupRecord, key: str, value: str | None) -> None:
     expected = bytes.fromhex(key), None if value is None else bytes.fromhex(value)
     assert encode(record) == expected
     assert decode(*expected) == record
+
+
+def test_the_longest_metadata_that_may_be_set_can_be_written() -> None:
+    setting = OFFSET_METADATA_MAX_BYTES
+    longest = setting.parse(setting.kind.limit.rpartition("..")[2])
+    value = OffsetValue(offset=Offset(5), metadata="m" * longest, commit_timestamp_ms=9)
+    record = GroupRecord(OffsetKey("g", "t", PartitionId(2)), value)
+    assert decode(*encode(record)) == record
 
 
 names = st.text(max_size=20).filter(lambda text: "\0" not in text)

@@ -50,7 +50,7 @@ OFFSETS_COMMIT_TIMEOUT_MS: Final = Setting(
     "offsets.commit.timeout.ms", duration_ms(1), 5_000,
     doc="How long an offset commit waits for its replicas.")
 OFFSET_METADATA_MAX_BYTES: Final = Setting(
-    "offset.metadata.max.bytes", size_bytes(0, 1 << 20), 4_096,
+    "offset.metadata.max.bytes", size_bytes(0, 32_767), 4_096,  # its length is an int16 in the record
     doc="The maximum size of the metadata of a committed offset.")
 
 TRANSACTION_STATE_LOG_NUM_PARTITIONS: Final = Setting(
