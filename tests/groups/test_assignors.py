@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.groups.assignors import ASSIGNORS, Assignor, assign_range, assign_roundrobin, assign_uniform
+from streamlog.groups.assignors.leveling import Leveling
 from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, Subscriber, TopicShape
 from streamlog.model import PartitionId, TopicId
 
@@ -138,6 +139,43 @@ def test_uniform_leaves_no_member_fuller_than_it_must_be(problem: Problem) -> No
         for p in mine:
             for other in problem.subscribers_of[p.topic_id]:
                 assert len(mine) - len(assignment[other.member_id]) <= 1, (name, other.member_id, p)
+
+
+@given(problem=problems())
+def test_uniform_leaves_no_chain_to_a_member_with_two_less(problem: Problem) -> None:
+    assignment = assign_uniform(problem)
+    for name, mine in assignment.items():
+        reached, queue = {name}, [name]
+        while queue:
+            topics = {p.topic_id for p in assignment[queue.pop()]}
+            takers = {other.member_id for topic_id in topics for other in problem.subscribers_of[topic_id]} - reached
+            reached |= takers
+            queue += takers
+        assert min(len(assignment[other]) for other in reached) >= len(mine) - 1
+
+
+@pytest.mark.parametrize(("count", "joining"), [(10_000, 1), (1_000, 99)])
+def test_uniform_searches_for_members_and_not_for_partitions(
+    monkeypatch: pytest.MonkeyPatch, count: int, joining: int
+) -> None:
+    """One member owns all, others join, one of them with a topic more: few searches for each of them."""
+    searches: list[str] = []
+    search = Leveling._chain_from
+
+    def counted(leveling: Leveling, source: str, closed: set[TopicId]) -> object:
+        searches.append(source)
+        return search(leveling, source, closed)
+
+    monkeypatch.setattr(Leveling, "_chain_from", counted)
+    first = assign_uniform(group(members("a"), {0: count}))
+    others = members(*(f"m{n}" for n in range(joining)))
+    joined = after(Problem({**members("a"), **members("b", topics=(0, 1)), **others}, {}), first)
+    problem = group(dict(joined.subscribers), {0: count, 1: 1})
+    assignment = assign_uniform(problem)
+    counts = [len(mine) for mine in assignment.values()]
+    assert max(counts) - min(counts) <= 1
+    assert moved(problem, assignment) == count - len(assignment["a"])
+    assert len(searches) <= 3 * len(counts)
 
 
 @given(problem=problems())

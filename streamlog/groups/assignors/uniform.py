@@ -5,8 +5,7 @@ partitions away, members below it receive; those that own most get the extra one
 partitions move (`_keep`, `_share_out`).
 
 Different subscriptions: keep what is owned, give each free partition to the subscriber with the fewest partitions,
-those with the fewest subscribers first, then move partitions along chains of members until no chain leads from a member
-to one with at least two partitions less (`_level`): this minimizes the largest share.
+those with the fewest subscribers first, then level out (leveling.py).
 
 Racks only break ties: a member prefers partitions with a replica in its rack, and gives others away first.
 """
@@ -15,8 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from streamlog.groups.assignors.leveling import Leveling
 from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, Subscriber, as_assignment
-from streamlog.model import TopicId
 
 
 def assign_uniform(problem: Problem) -> Assignment:
@@ -28,7 +27,7 @@ def assign_uniform(problem: Problem) -> Assignment:
         _share_out(problem, owned, free)
     else:
         _give_to_the_emptiest(problem, owned)
-        _level(problem, owned)
+        owned = Leveling(problem, owned).level()
     return as_assignment(problem, owned)
 
 
@@ -115,65 +114,3 @@ def _give_to_the_emptiest(problem: Problem, owned: dict[str, list[GroupPartition
             key=lambda m: (len(owned[m.member_id]), not problem.is_near(m, partition)),
         )
         owned[emptiest.member_id].append(partition)
-
-
-def _level(problem: Problem, owned: dict[str, list[GroupPartition]]) -> None:
-    """Move along chains while one leads from a member to another that has at least two partitions less.
-
-    It ends: each chain lowers the sum of the squares of what members own.
-    """
-    moving = True
-    while moving:
-        moving = False
-        for source in sorted(problem.members, key=lambda m: -len(owned[m.member_id])):
-            while chain := _chain_from(problem, owned, source):
-                moving = True
-                for giver, topic_id, taker in chain:
-                    given = _to_give(problem, owned, giver, topic_id, taker)
-                    owned[giver.member_id].remove(given)
-                    owned[taker.member_id].append(given)
-
-
-def _chain_from(
-    problem: Problem, owned: dict[str, list[GroupPartition]], source: Subscriber
-) -> list[tuple[Subscriber, TopicId, Subscriber]]:
-    """The shortest chain of moves that ends at a member with at least two partitions less than `source`."""
-    limit = len(owned[source.member_id]) - 2
-    came_by: dict[str, tuple[Subscriber, TopicId, Subscriber]] = {}
-    seen_topics: set[TopicId] = set()
-    queue = deque([source])
-    while queue:
-        giver = queue.popleft()
-        for topic_id in sorted({partition.topic_id for partition in owned[giver.member_id]} - seen_topics):
-            seen_topics.add(topic_id)
-            for taker in problem.subscribers_of[topic_id]:
-                if taker is source or taker.member_id in came_by:
-                    continue
-                came_by[taker.member_id] = (giver, topic_id, taker)
-                if len(owned[taker.member_id]) <= limit:
-                    return _walk_back(came_by, source, taker)
-                queue.append(taker)
-    return []
-
-
-def _walk_back(
-    came_by: dict[str, tuple[Subscriber, TopicId, Subscriber]], source: Subscriber, end: Subscriber
-) -> list[tuple[Subscriber, TopicId, Subscriber]]:
-    chain, at = [], end
-    while at is not source:
-        step = came_by[at.member_id]
-        chain.append(step)
-        at = step[0]
-    return chain  # from the end to the source: no member gives a partition before it has it
-
-
-def _to_give(
-    problem: Problem,
-    owned: dict[str, list[GroupPartition]],
-    giver: Subscriber,
-    topic_id: TopicId,
-    taker: Subscriber,
-) -> GroupPartition:
-    """A partition that the giver did not own before, if any: it moves anyway."""
-    candidates = [partition for partition in owned[giver.member_id] if partition.topic_id == topic_id]
-    return min(candidates, key=lambda p: (p in giver.owned and p not in taker.owned, problem.is_near(giver, p), p))
