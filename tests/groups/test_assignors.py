@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.groups.assignors import ASSIGNORS, Assignor, assign_range, assign_roundrobin, assign_uniform
+from streamlog.groups.assignors.emptiest import Emptiest
 from streamlog.groups.assignors.leveling import Leveling
 from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, Subscriber, TopicShape
 from streamlog.model import PartitionId, TopicId
@@ -176,6 +177,45 @@ def test_uniform_searches_for_members_and_not_for_partitions(
     assert max(counts) - min(counts) <= 1
     assert moved(problem, assignment) == count - len(assignment["a"])
     assert len(searches) <= 3 * len(counts)
+
+
+@pytest.mark.parametrize("differing", [0, 1])
+def test_uniform_does_not_visit_all_members_for_each_partition(monkeypatch: pytest.MonkeyPatch, differing: int) -> None:
+    asked: list[GroupPartition] = []
+    is_near = Problem.is_near
+
+    def counted(problem: Problem, subscriber: Subscriber, partition: GroupPartition) -> bool:
+        asked.append(partition)
+        return is_near(problem, subscriber, partition)
+
+    monkeypatch.setattr(Problem, "is_near", counted)
+    subscribers = {
+        f"m{n}": Subscriber(
+            member_id=f"m{n}", topics=frozenset(TOPICS[: 2 if n < differing else 1]), rack=RACKS[1 + n % 3]
+        )
+        for n in range(99)
+    }
+    racks = tuple(frozenset({RACKS[1 + n % 3]}) for n in range(990))
+    shapes = {TOPICS[0]: TopicShape(partition_count=990, racks=racks), TOPICS[1]: TopicShape(partition_count=1)}
+    problem = Problem(subscribers, shapes)
+    assert {len(mine) for mine in assign_uniform(problem).values()} <= {10, 11}
+    assert len(asked) <= 2 * 990
+
+
+@given(problem=problems(), alike=st.booleans())
+def test_the_emptiest_near_member_comes_before_the_emptiest(problem: Problem, *, alike: bool) -> None:
+    """As a walk through all members would find it."""
+    for topic_id in problem.topic_ids:
+        members = problem.members if alike else problem.subscribers_of[topic_id]
+        quota = {m.member_id: 2 for m in members} if alike else None
+        owned: dict[str, list[GroupPartition]] = {m.member_id: [] for m in problem.members}
+        emptiest = Emptiest(problem, members, owned, quota)
+        for p in problem.partitions_of(topic_id):
+            left = [m for m in members if not alike or (len(owned[m.member_id]) < 2 and problem.is_near(m, p))]
+            expected = min(left, key=lambda m: (len(owned[m.member_id]), not problem.is_near(m, p)), default=None)
+            before = len(owned[expected.member_id]) if expected else 0
+            assert emptiest.give(p, near_only=alike) == (expected is not None)
+            assert expected is None or owned[expected.member_id][before:] == [p]
 
 
 @given(problem=problems())

@@ -1,6 +1,7 @@
 """Which member reads which partition (SEMANTICS 9, KIP-848): pure functions of subscriptions and current owners.
 
-    uniform      balanced, with the fewest moves; also named `sticky`. The default. Its last step is `leveling`
+    uniform      balanced, with the fewest moves; also named `sticky`. The default. Its steps are in `emptiest`
+                 and `leveling`
     range        for each topic, runs of adjacent partitions: equal indexes of several topics go together
     roundrobin   all partitions in order, dealt out in turn
 

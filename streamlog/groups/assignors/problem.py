@@ -67,12 +67,14 @@ class Problem(Struct, frozen=True, dict=True):
         count = self.topics[topic_id].partition_count
         return [GroupPartition(topic_id, PartitionId(index)) for index in range(count)]
 
+    def racks_of(self, partition: GroupPartition) -> frozenset[str]:
+        """Of its replicas; empty: unknown."""
+        racks = self.topics[partition.topic_id].racks
+        return racks[partition.partition] if partition.partition < len(racks) else frozenset()
+
     def is_near(self, subscriber: Subscriber, partition: GroupPartition) -> bool:
         """A replica stands in the member's rack."""
-        racks = self.topics[partition.topic_id].racks
-        return (
-            bool(subscriber.rack) and partition.partition < len(racks) and subscriber.rack in racks[partition.partition]
-        )
+        return bool(subscriber.rack) and subscriber.rack in self.racks_of(partition)
 
 
 def as_assignment(problem: Problem, owned: Mapping[str, list[GroupPartition]]) -> Assignment:

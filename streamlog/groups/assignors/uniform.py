@@ -13,7 +13,9 @@ Racks only break ties: a member prefers partitions with a replica in its rack, a
 from __future__ import annotations
 
 from collections import deque
+from itertools import groupby
 
+from streamlog.groups.assignors.emptiest import Emptiest
 from streamlog.groups.assignors.leveling import Leveling
 from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, Subscriber, as_assignment
 
@@ -93,14 +95,8 @@ def _share_near(
     free: list[GroupPartition],
 ) -> list[GroupPartition]:
     """Give each partition to the emptiest member below its quota in a rack with a replica; return the rest."""
-    left = []
-    for partition in free:
-        near = [m for m in wanting if len(owned[m.member_id]) < quota[m.member_id] and problem.is_near(m, partition)]
-        if near:
-            owned[min(near, key=lambda m: len(owned[m.member_id])).member_id].append(partition)
-        else:
-            left.append(partition)
-    return left
+    emptiest = Emptiest(problem, wanting, owned, quota)
+    return [partition for partition in free if not emptiest.give(partition, near_only=True)]
 
 
 # -- different subscriptions
@@ -108,9 +104,8 @@ def _share_near(
 
 def _give_to_the_emptiest(problem: Problem, owned: dict[str, list[GroupPartition]]) -> None:
     takers = problem.subscribers_of
-    for partition in sorted(_free(problem, owned), key=lambda p: (len(takers[p.topic_id]), p)):
-        emptiest = min(
-            takers[partition.topic_id],
-            key=lambda m: (len(owned[m.member_id]), not problem.is_near(m, partition)),
-        )
-        owned[emptiest.member_id].append(partition)
+    free = sorted(_free(problem, owned), key=lambda p: (len(takers[p.topic_id]), p))
+    for topic_id, partitions in groupby(free, key=lambda p: p.topic_id):
+        emptiest = Emptiest(problem, takers[topic_id], owned)
+        for partition in partitions:
+            emptiest.give(partition)
