@@ -120,16 +120,20 @@ class LoopThread:
 
     def call_in_front(self, work: Coroutine[Any, Any, T]) -> T:
         """As `call`; functions that the work passes to `in_front` are called meanwhile, in the calling thread."""
-        future = self.begin(work)
-        future.add_done_callback(lambda _future: self._jobs.put(None))
+        outer, self._jobs = self._jobs, SimpleQueue()
+        jobs = self._jobs  # what an interrupted call leaves behind in its own is dropped
         try:
-            while (job := self._jobs.get()) is not None:
-                job()
-            return future.result()
-        except BaseException:
-            if future.cancel():
-                self._jobs = SimpleQueue()  # jobs that are still added are dropped
-            raise
+            future = self.begin(work)
+            future.add_done_callback(lambda _future: jobs.put(None))
+            try:
+                while (job := jobs.get()) is not None:
+                    job()
+                return future.result()
+            except BaseException:
+                future.cancel()
+                raise
+        finally:
+            self._jobs = outer  # a job may have made this call
 
     async def in_front(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """From the loop: have the thread that waits in `call_in_front` call the function. Raises what it raises; Ctrl-C
