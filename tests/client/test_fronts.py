@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -172,6 +174,44 @@ def test_an_error_in_a_loop_commits_what_came_before(streamlog_cluster: Any) -> 
     with Admin(bootstrap_servers=servers) as admin:
         (at,) = admin.list_group_offsets("g").values()
         assert at.offset == 41
+
+
+@pytest.mark.parametrize(
+    ("takes", "read"),
+    [
+        ("take", lambda consumer: consumer.poll(timeout_s=30)),
+        ("take", lambda consumer: next(iter(consumer))),
+        ("take_batch", lambda consumer: consumer.poll_batch(timeout_s=30)),
+        ("take_batch", lambda consumer: consumer.poll_batches({("t", 0): 100}, bytes_max=1 << 20, timeout_s=30)),
+    ],
+    ids=["poll", "loop", "poll_batch", "poll_batches"],
+)
+def test_what_an_interrupted_call_has_taken_is_read_again(
+    streamlog_cluster: Any, monkeypatch: pytest.MonkeyPatch, takes: str, read: Callable[[Consumer], object]
+) -> None:
+    servers = streamlog_cluster.bootstrap_servers
+    streamlog_cluster.create_topic("t")
+    with Producer(bootstrap_servers=servers) as producer:
+        producer.send_many("t", lines(100)).result(30)
+    with Consumer(bootstrap_servers=servers, group_id="g") as consumer:
+        consumer.assign([("t", 0)], start=EARLIEST)
+        assert len(consumer.poll(10, timeout_s=30)) == 10
+        reader = consumer._client._reader
+        take = getattr(reader, takes)
+
+        def interrupted(*args: Any) -> Any:
+            taken = take(*args)
+            signal.raise_signal(signal.SIGINT)  # in the main thread, which waits for what was taken
+            return taken
+
+        monkeypatch.setattr(reader, takes, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            read(consumer)
+        monkeypatch.undo()
+        assert consumer.position(("t", 0)) == 10
+        consumer.commit()
+        assert [at.offset for at in consumer.committed([("t", 0)]).values() if at is not None] == [10]
+        assert [record.offset for record in consumer.poll(2, timeout_s=30)] == [10, 11]
 
 
 def test_many_threads_share_a_producer(streamlog_cluster: Any) -> None:

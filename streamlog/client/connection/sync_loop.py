@@ -81,6 +81,10 @@ def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+def _has_result(task: asyncio.Task[Any]) -> bool:
+    return not task.cancelled() and task.exception() is None
+
+
 class LoopThread:
     """Runs as soon as it is made. A shared one is for several clients that are used by one thread; it runs until its
     process ends.
@@ -118,22 +122,43 @@ class LoopThread:
         _check(self._loop, work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def call_in_front(self, work: Coroutine[Any, Any, T]) -> T:
-        """As `call`; functions that the work passes to `in_front` are called meanwhile, in the calling thread."""
+    def call_in_front(self, work: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
+        """As `call`; functions that the work passes to `in_front` are called meanwhile, in the calling thread.
+
+        Ctrl-C in that thread cancels the work, and waits for its end; where it has a result all the same, `undo` is
+        called with it, on the loop.
+        """
+        _check(self._loop, work)
+        tasks: list[asyncio.Task[T]] = []
         outer, self._jobs = self._jobs, SimpleQueue()
         jobs = self._jobs  # what an interrupted call leaves behind in its own is dropped
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda _task: jobs.put(None))
+
+        def cancel() -> None:
+            if not tasks:
+                work.close()
+            if not tasks or not tasks[0].cancel():
+                jobs.put(None)
+
         try:
-            future = self.begin(work)
-            future.add_done_callback(lambda _future: jobs.put(None))
-            try:
-                while (job := jobs.get()) is not None:
-                    job()
-                return future.result()
-            except BaseException:
-                future.cancel()
-                raise
+            self._loop.call_soon_threadsafe(begin)
+            while (job := jobs.get()) is not None:
+                job()
+            if _has_result(tasks[0]):
+                return tasks[0].result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(cancel)
+            while jobs.get() is not None:
+                pass
+            if tasks and _has_result(tasks[0]) and undo is not None:
+                self.run(undo, tasks[0].result())
+            raise
         finally:
             self._jobs = outer  # a job may have made this call
+        return tasks[0].result()
 
     async def in_front(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """From the loop: have the thread that waits in `call_in_front` call the function. Raises what it raises; Ctrl-C

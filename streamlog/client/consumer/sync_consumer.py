@@ -12,6 +12,8 @@ count as not read, and are the next that `poll` returns. Listeners are called in
 The loop runs inside the interpreter, over the iterator of the list that was taken (`_Taken`): which record it is at
 follows from how many the iterator has left.
 
+Ctrl-C loses no records: what an interrupted call has taken is put back, and read again.
+
 One thread at a time.
 """
 
@@ -225,7 +227,7 @@ class Consumer:
         return self._thread.begin(self._commit(offsets, None))
 
     def _commit(self, offsets: ToCommit | ConsumerRecord | None, timeout_s: float | None) -> Coroutine[Any, Any, None]:
-        if offsets is None and (firsts := self._firsts()):
+        if offsets is None and (firsts := _firsts(self._taken.ahead)):
             return self._client._commit_before(firsts, timeout_s)
         return self._client.commit(offsets, timeout_s=timeout_s)
 
@@ -237,16 +239,13 @@ class Consumer:
     end_offsets = blocking(AsyncConsumer.end_offsets)
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
 
-    def _firsts(self) -> dict[TopicPartition, Offset]:
-        """The first record of each partition that was taken and not returned yet."""
-        firsts: dict[TopicPartition, Offset] = {}
-        for record in self._taken.ahead:
-            firsts.setdefault(as_partition((record.topic, record.partition)), record.offset)
-        return firsts
+    def _undo(self, taken: Sequence[ConsumerRecord | ConsumerBatch]) -> None:
+        """On the loop: a call that was interrupted has taken these."""
+        self._client._put_back(_firsts(taken))
 
     def _give_back(self) -> None:
         """Records that were taken for a loop are to be read again."""
-        firsts, at = self._firsts(), self._taken.at
+        firsts, at = _firsts(self._taken.ahead), self._taken.at
         if firsts or at is not None:
             self._thread.run(self._client._hand_back, firsts, at)
             self._taken.give_back()
@@ -261,7 +260,7 @@ class Consumer:
         return self._poll(max_records, timeout_s)
 
     def _poll(self, max_records: int | None, timeout_s: float | None) -> list[ConsumerRecord]:
-        taken = self._thread.call_in_front(self._client.poll(max_records, timeout_s=timeout_s))
+        taken = self._thread.call_in_front(self._client.poll(max_records, timeout_s=timeout_s), self._undo)
         if self._deserializers is None:
             return taken
         deadline_s = None if timeout_s is None else monotonic() + timeout_s
@@ -271,7 +270,7 @@ class Consumer:
                 return found
             # All of them were skipped.
             left_s = None if deadline_s is None else max(0.0, deadline_s - monotonic())
-            taken = self._thread.call_in_front(self._client.poll(max_records, timeout_s=left_s))
+            taken = self._thread.call_in_front(self._client.poll(max_records, timeout_s=left_s), self._undo)
         return taken
 
     def _decoded(self, taken: list[ConsumerRecord], deserializers: RecordDeserializers) -> list[ConsumerRecord]:
@@ -304,13 +303,17 @@ class Consumer:
         """As of AsyncConsumer."""
         self._give_back()
         self._taken = _Taken([])
-        return self._thread.call_in_front(self._client.poll_batch(timeout_s=timeout_s))
+        return self._thread.call_in_front(
+            self._client.poll_batch(timeout_s=timeout_s), lambda batch: self._undo([] if batch is None else [batch])
+        )
 
     def poll_batches(self, ends: Mapping[Partition, int], *, bytes_max: int, timeout_s: float) -> list[ConsumerBatch]:
         """As of AsyncConsumer."""
         self._give_back()
         self._taken = _Taken([])
-        return self._thread.call_in_front(self._client.poll_batches(ends, bytes_max=bytes_max, timeout_s=timeout_s))
+        return self._thread.call_in_front(
+            self._client.poll_batches(ends, bytes_max=bytes_max, timeout_s=timeout_s), self._undo
+        )
 
     def batches(self) -> Iterator[ConsumerBatch]:
         """All batches, without end."""
@@ -318,3 +321,12 @@ class Consumer:
             batch = self.poll_batch(timeout_s=None)
             if batch is not None:
                 yield batch
+
+
+def _firsts(taken: Iterable[ConsumerRecord | ConsumerBatch]) -> dict[TopicPartition, Offset]:
+    """The first one of each partition."""
+    firsts: dict[TopicPartition, Offset] = {}
+    for one in taken:
+        offset = one.offset if isinstance(one, ConsumerRecord) else one.first_offset
+        firsts.setdefault(as_partition((one.topic, one.partition)), offset)
+    return firsts

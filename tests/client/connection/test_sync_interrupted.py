@@ -45,3 +45,46 @@ def test_a_job_may_make_a_call_with_jobs_of_its_own(thread: LoopThread) -> None:
 
     thread.call_in_front(two_jobs())
     assert called == ["inner", "outer"]
+
+
+def test_the_result_of_work_that_ends_all_the_same_is_undone(thread: LoopThread) -> None:
+    async def takes_records() -> list[str]:
+        interrupting = asyncio.ensure_future(thread.in_front(interrupt))
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            interrupting.cancel()
+        return ["record"]
+
+    undone: list[list[str]] = []
+    with pytest.raises(KeyboardInterrupt):
+        thread.call_in_front(takes_records(), undone.append)
+    assert undone == [["record"]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_work_that_has_no_result_has_ended_before_the_interrupt_is_raised(thread: LoopThread, fails: bool) -> None:
+    seen: list[object] = []
+
+    async def waits() -> None:
+        interrupting = asyncio.ensure_future(thread.in_front(interrupt))
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            interrupting.cancel()
+            await asyncio.sleep(0)
+            seen.append("ended")
+            if fails:
+                raise ZeroDivisionError
+
+    with pytest.raises(KeyboardInterrupt):
+        thread.call_in_front(waits(), seen.append)
+    assert seen == ["ended"]
+
+
+def test_an_error_of_the_work_is_raised(thread: LoopThread) -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        thread.call_in_front(fails())
