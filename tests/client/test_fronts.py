@@ -6,6 +6,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -235,6 +236,23 @@ def test_many_threads_share_a_producer(streamlog_cluster: Any) -> None:
             for record in consumer.poll(5000, timeout_s=30):
                 got[record.partition].append(record.value)
     assert list(got.values()) == [lines(5000)] * 4
+
+
+def test_many_threads_close_a_client(streamlog_cluster: Any) -> None:
+    streamlog_cluster.create_topic("t")
+    servers = streamlog_cluster.bootstrap_servers
+    producer, admin = Producer(bootstrap_servers=servers, linger_ms=60_000), Admin(bootstrap_servers=servers)
+    sent = [producer.send("t", b"x" * 200) for _ in range(20_000)]
+
+    def close() -> bool:
+        producer.close()
+        admin.close()
+        return sent[-1].done()
+
+    with ThreadPoolExecutor(4) as threads:
+        closing = [threads.submit(close) for _ in range(4)]
+    assert [one.result() for one in closing] == [True] * 4
+    assert sorted(one.result().offset for one in sent) == list(range(20_000))
 
 
 def test_errors_reach_the_caller(streamlog_cluster: Any) -> None:

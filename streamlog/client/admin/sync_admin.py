@@ -35,12 +35,9 @@ class Admin:
 
     def close(self) -> None:
         """Idempotent."""
-        if self._thread.closed:
-            return
-        try:
-            self._thread.call(self._client.close())
-        finally:
-            self._thread.close()
+        with self._thread.closing() as is_open:
+            if is_open:
+                self._thread.call(self._client.close())
 
     create_topics = blocking(AsyncAdmin.create_topics)
     create_topic = blocking(AsyncAdmin.create_topic)

@@ -14,8 +14,9 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -71,7 +72,7 @@ def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
                 return future.result(LOOK_S)
             except TimeoutError:
                 if not future.done() and is_stopped(loop):
-                    if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
                         work.close()
                     raise ClientClosedError("the client was closed meanwhile") from None
                 if future.done():
@@ -94,6 +95,7 @@ class LoopThread:
         self._shared = shared
         self._loop = new_event_loop()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._closing = threading.RLock()  # a signal handler or a listener may close a client that is being closed
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
         note_owner(self)
@@ -187,6 +189,21 @@ class LoopThread:
         """As `close`, without a wait: on the loop itself."""
         if not self._shared:
             self._loop.call_soon_threadsafe(self._loop.stop)
+
+    @contextmanager
+    def closing(self) -> Iterator[bool]:
+        """The block closes a client; then this is closed. Another thread waits meanwhile, and gets False: nothing is
+        left to be done.
+        """
+        if self.closed:  # also in a forked process, where the lock may be held forever
+            yield False
+            return
+        with self._closing:
+            is_open = not self.closed
+            try:
+                yield is_open
+            finally:
+                self.close()
 
     def close(self) -> None:
         """Idempotent. A shared one keeps running."""

@@ -107,14 +107,12 @@ class Consumer:
 
     def _end(self, work: Coroutine[Any, Any, None]) -> None:
         self._closed()
-        if self._thread.closed:
-            work.close()
-            return
-        try:
-            self._give_back()
-            self._thread.call_in_front(work)
-        finally:
-            self._thread.close()
+        with self._thread.closing() as is_open:
+            if is_open:
+                self._give_back()
+                self._thread.call_in_front(work)
+            else:
+                work.close()
 
     # Assignment and positions.
     def assign(

@@ -87,6 +87,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._open = False
         self._closing = False
         self._closed = False
+        self._ended = asyncio.Event()  # nothing of it runs any more
         self._crash: BaseException | None = None
         self._traced = self._config[client_settings.TRACING_ENABLE]
         if self._traced:
@@ -214,10 +215,13 @@ class AsyncProducer(WaitingSends, TransactionCommands):
 
     async def close(self, *, timeout_s: float | None = None) -> None:
         """Send what is left, for `timeout_s` at most (None: bounded by delivery.timeout.ms; 0: drop it), and close.
-        Raises as `flush`. Idempotent.
+        Raises as `flush`. Idempotent: a later call waits for the end of the first.
         """
-        if self._closing or not self._open:
+        if not self._open:
             self._closing = self._closed = True
+            return
+        if self._closing:
+            await self._ended.wait()
             return
         self._closing = True
         try:
@@ -231,6 +235,12 @@ class AsyncProducer(WaitingSends, TransactionCommands):
             await self._end()
 
     async def _end(self) -> None:
+        try:
+            await self._stop()
+        finally:
+            self._ended.set()
+
+    async def _stop(self) -> None:
         self._closed = True
         self._topics.close()
         self._buffer.close()

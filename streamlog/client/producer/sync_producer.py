@@ -63,12 +63,9 @@ class Producer:
     def close(self, *, timeout_s: float | None = None) -> None:
         """Send what is left, and close. As of AsyncProducer."""
         self._closed()
-        if self._thread.closed:
-            return
-        try:
-            self._thread.call(self._client.close(timeout_s=timeout_s))
-        finally:
-            self._thread.close()
+        with self._thread.closing() as is_open:
+            if is_open:
+                self._thread.call(self._client.close(timeout_s=timeout_s))
 
     def metrics(self) -> dict[str, float]:
         """By Kafka's names, since the start: how long quotas held responses up, in ms."""

@@ -57,6 +57,19 @@ def test_work_that_the_loop_does_not_run_any_more(batch: Batch) -> None:
         wait_on(batch.loop, work())
 
 
+def test_work_that_is_no_coroutine_of_python(batch: Batch) -> None:
+    """As uvloop's, which do not say whether they have begun."""
+
+    class Work(Coroutine[Any, Any, int]):
+        def send(self, _value: object) -> None: ...
+        def throw(self, *_error: object) -> None: ...
+        def close(self) -> None: ...
+        def __await__(self) -> Any: ...
+
+    with pytest.raises(ClientClosedError, match="was closed meanwhile"):
+        wait_on(batch.loop, Work())
+
+
 def test_work_for_a_loop_that_has_just_been_closed(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -501,6 +501,21 @@ def test_flush_raises_an_error_that_no_future_raised() -> None:
     play(story, seeds=1)
 
 
+def test_a_later_close_waits_for_the_first() -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        producer = await stage.producer(linger_ms=60_000, delivery_timeout_ms=200_000).start()
+        producer.send("t", b"x")
+        first = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0)
+        await producer.close()
+        assert log.values() == [b"x"]
+        await first
+        await producer.close()
+
+    play(story)
+
+
 def test_a_closed_producer_says_so() -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
