@@ -124,6 +124,42 @@ def test_a_block_that_ends_commits_and_one_that_raises_aborts() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("prepares", [False, True], ids=["commit", "hand_over"])
+def test_what_is_sent_while_the_end_waits_for_records_is_refused(prepares: bool) -> None:
+    async def story(scene: Scene) -> None:
+        async with scene.producer(buffer_memory=300_000, max_request_size=200_000) as producer:
+            refused: list[str] = []
+
+            def send_more(_sent: object) -> None:
+                with pytest.raises(InvalidTransactionStateError) as raised:
+                    producer.send("out", b"late", partition=1)
+                refused.append(str(raised.value))
+
+            await producer.begin_transaction()
+            producer.send("out", b"1", partition=0).add_done_callback(send_more)
+            if prepares:
+                await producer.hand_over_transaction()
+            await producer.commit_transaction()
+            assert len(refused) == 1
+            assert "ends when its records are written" in refused[0]
+            await producer.begin_transaction()
+            producer.send("out", b"x", partition=1)
+            many = asyncio.ensure_future(producer.send_many("out", [b"x"] * 80_000, partition=0))
+            await asyncio.sleep(0)  # it waits for space then
+            await (producer.hand_over_transaction() if prepares else producer.commit_transaction())
+            with pytest.raises(InvalidTransactionStateError):
+                await many
+            if prepares:
+                await producer.abort_transaction()
+            async with producer.transaction():
+                producer.send("out", b"2", partition=2)
+        values = await scene.committed()
+        assert {value for value in values if value != b"x"} == {b"1", b"2"}
+        assert values.count(b"x") < 80_000
+
+    play(story)
+
+
 def test_transactions_in_a_row_have_the_next_one_opened_with_the_end() -> None:
     """Leaders ask the coordinator in the first two. A pause takes back what is not used; nothing is lost by it."""
     asked: list[ProducerEpoch] = []

@@ -141,7 +141,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         rules = self._rules.transactions
         self._transactions = None if rules is None else self._make_transactions(rules, backoff)
         self._pending = PendingRecords(
-            self._table,
+            self._find_table,
             lambda failed: self._flushing.note_failure(failed),
             self._on_background_end,
             self._buffer,
@@ -312,5 +312,6 @@ class AsyncProducer(WaitingSends, TransactionCommands):
 
     async def _settle_transaction(self) -> None:
         self._empty_inbox()
+        await asyncio.sleep(0)  # what another thread has just sent to an unknown topic: its search begins
         await self._flushing.settle()
         self._flushing.forget_failures()

@@ -134,6 +134,8 @@ class WaitingSends(Accumulator):
             if not self._buffer.has_room(max(self._rules.batch_bytes, size)):
                 await self._wait_for_space(size, self._rules.max_block_s)
             self._check_open()
+            if self._transactions is not None:
+                self._transactions.check_open()
             with self._guard:
                 batch = table.sticky if partition is None else table.open[partition]
                 if batch.size + sizes.between(at, at + 1) > batch.limit:

@@ -45,7 +45,7 @@ class TransactionCommands:
             if transactions.state is not TransactionPhase.PREPARED:
                 await transactions.commit()
         except BaseException as error:
-            if transactions.state in (TransactionPhase.OPEN, TransactionPhase.FAILED):
+            if transactions.state in (TransactionPhase.OPEN, TransactionPhase.SETTLING, TransactionPhase.FAILED):
                 try:
                     await transactions.abort()
                 except StreamlogError as abort_error:
@@ -67,7 +67,9 @@ class TransactionCommands:
         await self._required().begin()
 
     async def commit_transaction(self) -> None:
-        """TransactionAbortableError: abort it. RequestTimedOutError: the outcome is unknown, commit again."""
+        """All records whose `send` has returned before are in it; a `send` from now on is refused.
+        TransactionAbortableError: abort it. RequestTimedOutError: the outcome is unknown, commit again.
+        """
         await self._required().commit()
 
     async def abort_transaction(self) -> None:

@@ -1,9 +1,10 @@
 """The transactions of one producer (SEMANTICS 7): begin, send, commit or abort, one after another.
 
-    uninitialized --init--> ready --begin--> open --commit--> ready
+    uninitialized --init--> ready --begin--> open --commit--> settling --> ready
                                                |--abort----> ready
                                                |--a record or an offset is refused--> failed --abort--> ready
-                                               '--prepare--> prepared --commit, abort--> ready
+                                               '--prepare--> settling --> prepared --commit, abort--> ready
+    settling: as open, but no more records are accepted; those accepted before are written, which may fail
     commit without a response --> committing --commit again--> ready
     commit that is refused --> failed;  abort that is refused --> fatal: another producer uses the transactional id
     uninitialized --take over from a former instance, by its identity--> ready; its open transaction has ended
@@ -53,10 +54,14 @@ class TransactionPhase(enum.Enum):
     UNINITIALIZED = "not initialized"
     READY = "ready"
     OPEN = "open"
+    SETTLING = "ends when its records are written"
     FAILED = "to be aborted"
     PREPARED = "prepared"
     COMMITTING = "being committed"
     FATAL = "failed permanently"
+
+
+_UNDECIDED: Final = (TransactionPhase.OPEN, TransactionPhase.SETTLING)
 
 
 class TransactionRules(Struct, frozen=True, kw_only=True):
@@ -156,7 +161,7 @@ class TransactionManager:
         """A record of the open transaction was not written, so the transaction can only be aborted. Where the reason is
         that the producer is fenced, the abort finds out whether that is permanent.
         """
-        if self._state is TransactionPhase.OPEN:
+        if self._state in _UNDECIDED:
             self._error = error
             self._go(TransactionPhase.FAILED)
 
@@ -180,13 +185,14 @@ class TransactionManager:
 
     async def commit(self) -> None:
         """TransactionAbortableError: abort it. RequestTimedOutError: the outcome is unknown, commit again."""
-        if self._state is TransactionPhase.OPEN:
+        if self._state in _UNDECIDED:
+            self._go(TransactionPhase.SETTLING)
             await self._settle()
-        if self._state is TransactionPhase.OPEN and not self._touched:
+        if self._state is TransactionPhase.SETTLING and not self._touched:
             self._go(TransactionPhase.READY)
             return
         if self._state not in (
-            TransactionPhase.OPEN,
+            TransactionPhase.SETTLING,
             TransactionPhase.PREPARED,
             TransactionPhase.COMMITTING,
         ):
@@ -199,12 +205,12 @@ class TransactionManager:
         if self._state is TransactionPhase.READY:
             return
         if self._state not in (
-            TransactionPhase.OPEN,
+            *_UNDECIDED,
             TransactionPhase.FAILED,
             TransactionPhase.PREPARED,
         ):
             raise self._refusal("there is no transaction that can be aborted")
-        if self._state is TransactionPhase.OPEN:
+        if self._state in _UNDECIDED:
             self._go(TransactionPhase.FAILED)
         self._drop(InvalidTransactionStateError("the transaction was aborted"))
         if not self._touched and self._state is not TransactionPhase.PREPARED:
@@ -282,9 +288,12 @@ class TransactionManager:
         """As `prepare`, but also without two-phase commit. The transaction is ended by the admin client, with what is
         returned (`end_prepared_transaction`), before transaction.timeout.ms.
         """
-        self.check_open()
+        if self._state is not TransactionPhase.SETTLING:
+            self.check_open()
+        self._go(TransactionPhase.SETTLING)
         await self._settle()
-        self.check_open()
+        if self._state is not TransactionPhase.SETTLING:
+            raise self._refusal("the transaction was ended meanwhile")
         self._prepared = PreparedTransaction(self._identity.producer_id, self._identity.epoch)
         self._go(TransactionPhase.PREPARED if self._touched else TransactionPhase.OPEN)
         return self._prepared

@@ -68,6 +68,7 @@ _ATTEMPT_S: Final = 10.0
 """For one response of a coordinator, which may wait for the end of the previous transaction."""
 _LEAVE_S: Final = 5.0
 """For the abort of the open transaction when the client has disconnected."""
+_ABORTABLE: Final = (TransactionPhase.OPEN, TransactionPhase.SETTLING, TransactionPhase.FAILED)
 _COMMITTED: Final = pb.TRANSACTION_OUTCOME_COMMITTED
 _ABORTED: Final = pb.TRANSACTION_OUTCOME_ABORTED
 
@@ -151,7 +152,7 @@ class TransactionalStream:
             async with timeout(_LEAVE_S):
                 if self._transactions.state is TransactionPhase.COMMITTING:
                     await self._transactions.commit()  # requested, and perhaps decided already
-                elif self._transactions.state in (TransactionPhase.OPEN, TransactionPhase.FAILED):
+                elif self._transactions.state in _ABORTABLE:
                     await self._transactions.abort()
         except (StreamlogError, TimeoutError):
             return
@@ -354,6 +355,7 @@ class TransactionalStream:
         if self._transactions.state is TransactionPhase.READY:
             return True  # it is empty
         try:
+            await self._settle()  # offsets are accepted by an open transaction only
             await self._transactions.commit()
         except TransactionAbortableError as error:
             answer.error.CopyFrom(to_message(error))

@@ -1,16 +1,19 @@
-"""Whom a producer asks to end its transactions."""
+"""The states of a producer's transactions, and whom it asks to end them."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import cast
+
+import pytest
 
 from streamlog.api.calls import Message, Response, UnaryCall
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
-from streamlog.client.transactions.transaction_manager import TransactionManager, TransactionRules
-from streamlog.errors import NetworkError, StreamlogError
+from streamlog.client.transactions.transaction_manager import TransactionManager, TransactionPhase, TransactionRules
+from streamlog.errors import InvalidTransactionStateError, NetworkError, StreamlogError
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
 
@@ -41,6 +44,42 @@ class FakeNodes:
 
     async def ask_any(self, call: UnaryCall[Response], request: Message, *, timeout_s: float) -> Response:
         return await self.ask(call, request, address=ANY, timeout_s=timeout_s)
+
+
+def test_a_commit_that_was_cancelled_leaves_commit_and_abort() -> None:
+    async def story(loop: SimLoop) -> None:
+        nodes, written = FakeNodes(), asyncio.Event()
+
+        async def settle() -> None:
+            await written.wait()
+
+        transactions = TransactionManager(
+            RULES,
+            nodes,
+            SimClock(loop),
+            Backoff(random.Random(1)),
+            settle=settle,
+            drop=lambda _: None,
+            on_state=lambda *_: None,
+        )
+        for end in (transactions.commit, transactions.abort):
+            await transactions.begin()
+            transactions.touch()
+            committing = asyncio.ensure_future(transactions.commit())
+            await asyncio.sleep(1)
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
+            with pytest.raises(InvalidTransactionStateError, match="ends when its records are written"):
+                transactions.check_open()
+            ended = asyncio.ensure_future(end())
+            await asyncio.sleep(1)
+            written.set()
+            await ended
+            written.clear()
+            assert transactions.state is TransactionPhase.READY
+        assert len(nodes.ended_at) == 2
+
+    run(story, seed=1)
 
 
 def test_the_coordinator_is_asked_directly_once_it_is_known_and_any_node_where_it_does_not_answer() -> None:

@@ -37,7 +37,7 @@ from streamlog.client.producer.given_records import (
 )
 from streamlog.client.producer.producer_rules import ProducerRules
 from streamlog.client.producer.producer_topics import ProducerTopics
-from streamlog.client.transactions.transaction_manager import TransactionManager
+from streamlog.client.transactions.transaction_manager import TransactionManager, TransactionPhase
 from streamlog.errors import InvalidRequestError, MessageTooLargeError
 from streamlog.records import Headers
 from streamlog.records.encode import encode_headers
@@ -269,11 +269,16 @@ class Accumulator:
         return future
 
     def _on_known(self, topic: str) -> None:
+        settling = self._transactions is not None and self._transactions.state is TransactionPhase.SETTLING
+        if settling:
+            self._tables = self._topics.tables  # these were accepted before its end began
         self._routing = True
         try:
             self._pending.send_all(topic, partial(self._send_routed, topic))
         finally:
             self._routing = False
+            if settling:
+                self._tables = {}
 
     def _send_routed(self, topic: str, one: PendingSend) -> RecordFuture:
         # Not `self.send`: a traced one has made the record's span already.
@@ -291,4 +296,7 @@ class Accumulator:
         self._check_open()
         if self._transactions is not None:
             self._transactions.check_open()
+        return await self._find_table(topic)
+
+    async def _find_table(self, topic: str) -> TopicTable:
         return await self._topics.table(topic, self._rules.max_block_s)
