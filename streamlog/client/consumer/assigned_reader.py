@@ -30,9 +30,10 @@ from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRe
 from streamlog.client.consumer.consumer_rules import fetch_rules, isolation_of
 from streamlog.client.consumer.corrupt_batches import CorruptBatches
 from streamlog.client.consumer.fetcher import Fetcher
-from streamlog.client.consumer.offset_finder import OffsetAndTimestamp, OffsetFinder, OffsetSpec
+from streamlog.client.consumer.offset_finder import OffsetAndTimestamp, OffsetFinder, OffsetSpec, checked_integer
 from streamlog.client.consumer.partition_reader import PartitionReader
-from streamlog.client.consumer.start_positions import Partition, Start, as_partition, as_start
+from streamlog.client.consumer.start_positions import Partition, Start, as_offset, as_partition, as_start
+from streamlog.client.producer.given_records import check_topic
 from streamlog.config import Config
 from streamlog.config.settings import client_settings
 from streamlog.config.settings import consumer_settings as consuming
@@ -43,7 +44,7 @@ from streamlog.errors import (
     RequestTimedOutError,
     StreamlogError,
 )
-from streamlog.model import NO_OFFSET, IsolationLevel, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import INT32_MAX, NO_LEADER_EPOCH, NO_OFFSET, IsolationLevel, LeaderEpoch, Offset, TopicPartition
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -172,14 +173,16 @@ class AssignedReader:
         """As AsyncConsumer.assign, without a group."""
         self.check_open()
         starts = {one: as_start(at) for one, at in given.items()}
+        until = {as_partition(one): as_offset(end, "ends") for one, end in (ends or {}).items()}
         await self._metadata.look_up([one.topic for one in starts], timeout_s=self.api_timeout_s)
         for one in starts:
             self._metadata.check(one)
-        self.fetcher.assign(starts, {as_partition(one): Offset(end) for one, end in (ends or {}).items()})
+        self.fetcher.assign(starts, until)
 
     async def partition_count(self, topic: str) -> int:
         """UnknownTopicOrPartitionError, RequestTimedOutError."""
         self.check_open()
+        check_topic(topic)
         await self._metadata.look_up([topic], timeout_s=self.api_timeout_s)
         return self._metadata.partition_count(topic) or 0
 
@@ -196,7 +199,8 @@ class AssignedReader:
     def seek(self, partition: Partition, to: Start, leader_epoch: int | None) -> None:
         start = as_start(to)
         assert start is not None
-        epoch = None if leader_epoch is None else LeaderEpoch(leader_epoch)
+        known = leader_epoch is not None and leader_epoch != NO_LEADER_EPOCH
+        epoch = LeaderEpoch(checked_integer("leader_epoch", leader_epoch, INT32_MAX)) if known else None
         self.fetcher.move(self.reader(partition), start, epoch)
 
     async def position(self, partition: Partition, timeout_s: float | None) -> Offset:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -20,7 +21,15 @@ from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import Leader, MetadataCache
 from streamlog.errors import InvalidRequestError, NotLeaderError, RequestTimedOutError, StreamlogError
-from streamlog.model import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, LeaderEpoch, Offset, TopicPartition
+from streamlog.model import (
+    INT64_MAX,
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    IsolationLevel,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
 from streamlog.ports import Clock
 
 LIST_OFFSETS: Final = calls.unary("streamlog.v1.Batches/ListOffsets", pb.ListOffsetsResponse)
@@ -39,10 +48,25 @@ class Bound(enum.Enum):
     LATEST = "latest"  # one past the last record that can be read
 
 
+def checked_integer(field: str, given: object, high: int = INT64_MAX) -> int:
+    """From 0 to `high`. InvalidRequestError."""
+    try:
+        number = -1 if isinstance(given, bool) else index(given)  # type: ignore[arg-type]  # TypeError below
+    except TypeError:
+        number = -1
+    if not 0 <= number <= high:
+        hint = "; use int(...)" if isinstance(given, float) else ""
+        raise InvalidRequestError(f"{field} must be an integer from 0 to {high}, not {given!r}{hint}", field=field)
+    return number
+
+
 class AtTime(Struct, frozen=True):
     """The first record of this time, in ms since 1970, or later."""
 
     timestamp_ms: int
+
+    def __post_init__(self) -> None:
+        checked_integer("timestamp_ms", self.timestamp_ms)
 
 
 class Last(Struct, frozen=True):

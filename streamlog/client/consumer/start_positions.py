@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from streamlog.client.consumer.offset_finder import AtTime, Bound, Last, OffsetSpec
+from streamlog.client.consumer.offset_finder import AtTime, Bound, Last, OffsetSpec, checked_integer
+from streamlog.client.producer.given_records import check_topic
 from streamlog.errors import InvalidRequestError
-from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
 
 # (topic, partition) does for a TopicPartition.
 Partition: TypeAlias = TopicPartition | tuple[str, int]
@@ -18,11 +19,15 @@ LATEST: Final = Bound.LATEST
 
 
 def as_partition(given: Partition) -> TopicPartition:
-    """(topic, partition) as a TopicPartition."""
-    if isinstance(given, TopicPartition):
-        return given
-    topic, number = given
-    return TopicPartition(topic, PartitionId(number))
+    """(topic, partition) as a TopicPartition. InvalidRequestError."""
+    try:
+        topic, number = (given.topic, given.partition) if isinstance(given, TopicPartition) else given
+    except (TypeError, ValueError):
+        raise InvalidRequestError(
+            f"{given!r} is not a partition: give a TopicPartition or (topic, number)", field="partition"
+        ) from None
+    check_topic(topic)
+    return TopicPartition(topic, PartitionId(checked_integer("partition", number, INT32_MAX)))
 
 
 def as_start(given: Start | None) -> OffsetSpec | Offset | None:
@@ -36,8 +41,6 @@ def as_start(given: Start | None) -> OffsetSpec | Offset | None:
     )
 
 
-def as_offset(given: int) -> Offset:
+def as_offset(given: int, field: str = "offset") -> Offset:
     """InvalidRequestError."""
-    if given < 0:
-        raise InvalidRequestError(f"offset {given} is negative: offsets count from 0", field="offset", limit=0)
-    return Offset(given)
+    return Offset(checked_integer(field, given))

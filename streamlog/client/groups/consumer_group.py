@@ -29,6 +29,7 @@ from streamlog.client.groups.consumer_membership import ConsumerMembership, Memb
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listeners, RebalanceRules, Rebalancing, no_offset
+from streamlog.client.producer.given_records import check_topic
 from streamlog.config.settings import client_settings
 from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError
@@ -149,7 +150,10 @@ class ConsumerGroup:
 
     def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None, listeners: Listeners) -> None:
         """As AsyncConsumer.subscribe."""
-        names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        given = (topics,) if isinstance(topics, str) else tuple(topics)
+        for name in given:
+            check_topic(name)
+        names = tuple(dict.fromkeys(given))
         expression = pattern.pattern if isinstance(pattern, re.Pattern) else pattern or ""
         if not names and not expression:
             raise InvalidRequestError("a subscription needs topics, a pattern, or both", field="topics")

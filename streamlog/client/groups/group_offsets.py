@@ -18,6 +18,7 @@ from streamlog.api.pb import common_pb2
 from streamlog.api.pb import groups_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.coordinator import Coordinator
+from streamlog.client.consumer.start_positions import as_offset
 from streamlog.errors import RequestTimedOutError, StreamlogError
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
 
@@ -130,7 +131,7 @@ class GroupOffsets:
 
 def to_commit(partition: TopicPartition, at: OffsetAndMetadata) -> pb.OffsetToCommit:
     row = pb.OffsetToCommit(
-        topic=partition.topic, partition=partition.partition, offset=at.offset, metadata=at.metadata
+        topic=partition.topic, partition=partition.partition, offset=as_offset(at.offset), metadata=at.metadata
     )
     if at.leader_epoch is not None and at.leader_epoch >= 0:
         row.leader_epoch = at.leader_epoch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -43,6 +44,67 @@ async def take(consumer: AsyncConsumer, count: int) -> list[bytes | None]:
 
 
 T0 = TopicPartition("t", PartitionId(0))
+
+
+@pytest.mark.parametrize("given", [5.0, True, "7", -1, 2**63, None])
+def test_a_time_that_is_none_is_refused_at_once(given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="timestamp_ms must be an integer from 0 to 9223372036854775807"):
+        AtTime(given)
+
+
+def test_a_float_for_a_time_gets_advice() -> None:
+    with pytest.raises(InvalidRequestError, match=r"not 1\.5; use int\(\.\.\.\)"):
+        AtTime(cast(Any, 1.5))
+
+
+@pytest.mark.parametrize("given", [True, -1, 2**63])
+def test_an_offset_that_is_none_is_refused_at_once_and_the_consumer_reads_on(given: Any) -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        fill(stage.cluster, log, lines(10))
+        async with stage.consumer() as consumer:
+            await consumer.assign([T0], start=EARLIEST)
+            with pytest.raises(InvalidRequestError, match="offset must be an integer from 0"):
+                consumer.seek(T0, given)
+            with pytest.raises(InvalidRequestError, match="offset must be an integer from 0"):
+                await consumer.assign([T0], start=given)
+            with pytest.raises(InvalidRequestError, match="ends must be an integer from 0"):
+                await consumer.assign([T0], start=EARLIEST, ends={T0: given})
+            if given != -1:
+                with pytest.raises(InvalidRequestError, match="leader_epoch must be an integer from 0 to 2147483647"):
+                    consumer.seek(T0, 3, leader_epoch=given)
+            assert await take(consumer, 10) == lines(10)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        (("t", "0"), "partition"),
+        (("t", 0.0), "partition"),
+        (("t", True), "partition"),
+        (("t", 2**31), "partition"),
+        (TopicPartition("t", cast(Any, "0")), "partition"),
+        (("t",), "partition"),
+        (None, "partition"),
+        ((None, 0), "topic"),
+        ((b"t", 0), "topic"),
+        (("\ud800", 0), "topic"),
+    ],
+)
+def test_what_is_no_partition_is_refused(given: Any, field: str) -> None:
+    async def story(stage: Stage) -> None:
+        async with stage.consumer() as consumer:
+            with pytest.raises(InvalidRequestError) as raised:
+                await consumer.assign([given])
+            assert raised.value.details["field"] == field
+            with pytest.raises(InvalidRequestError, match="timestamp_ms must be"):
+                await consumer.offsets_for_times({T0: cast(Any, 1.5)})
+            with pytest.raises(InvalidRequestError, match="a topic must be a name"):
+                await consumer.assign_topics([cast(Any, None)])
+
+    play(story)
 
 
 def test_records_come_in_order_with_all_they_have() -> None:

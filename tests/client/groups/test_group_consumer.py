@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -315,6 +315,12 @@ def test_what_is_refused() -> None:
     async def story(stage: GroupStage) -> None:
         async def work() -> None:
             async with stage.consumer(stage.ports) as consumer:
+                for given in ([None], ["t", b"t"]):
+                    with pytest.raises(InvalidRequestError, match="a topic must be a name"):
+                        consumer.subscribe(cast(Any, given))
+                for at in (5.5, -1, 2**63, OffsetAndMetadata(cast(Any, 5.5))):
+                    with pytest.raises(InvalidRequestError, match="offset must be an integer from 0"):
+                        await consumer.commit({T0: cast(Any, at)})
                 consumer.subscribe(pattern="(")
                 for _ in range(2):
                     with pytest.raises(InvalidRegularExpressionError):
