@@ -28,9 +28,23 @@ ADDRESS_BYTES_MAX: Final = 255
 
 
 class Voter(Struct, frozen=True, kw_only=True):
+    """InvalidRequestError for values that no node would accept in a message or in the log."""
+
     node_id: BrokerId
     address: str  # host:port of the node's one server
     directory_id: DirectoryId = UNKNOWN_DIRECTORY
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.node_id <= NODE_ID_MAX:
+            reason = f"the node id of a voter is {self.node_id}, but must be in 0..{NODE_ID_MAX}"
+            raise InvalidRequestError(reason, field="node_id", limit=NODE_ID_MAX)
+        length = len(self.address.encode())
+        if length > ADDRESS_BYTES_MAX:
+            reason = f"the address of voter {self.node_id} has {length} bytes, but may have at most {ADDRESS_BYTES_MAX}"
+            raise InvalidRequestError(reason, field="address", limit=ADDRESS_BYTES_MAX)
+        if len(self.directory_id) not in (0, DIRECTORY_ID_BYTES):
+            reason = f"the directory id of voter {self.node_id} has {len(self.directory_id)} bytes, not"
+            raise InvalidRequestError(f"{reason} {DIRECTORY_ID_BYTES}", field="directory_id")
 
     def is_directory(self, directory_id: DirectoryId) -> bool:
         """Whether a node with this directory is the voter."""
@@ -107,8 +121,6 @@ def parse_voters(text: str) -> VoterSet:
             raise InvalidRequestError(
                 f"voter {part!r} is not of the form id@host:port", field="controller.quorum.voters"
             )
-        if len(address.encode()) > ADDRESS_BYTES_MAX:
-            raise InvalidRequestError(f"address of voter {node_id} is too long", field="controller.quorum.voters")
         voters.append(Voter(node_id=BrokerId(int(node_id)), address=address))
     ids = [voter.node_id for voter in voters]
     if len(set(ids)) != len(ids):

@@ -11,6 +11,8 @@ from streamlog.api.convert.admin.placement import node_id
 from streamlog.api.convert.fields import at_least, text
 from streamlog.api.convert.view import node_description
 from streamlog.api.pb import admin_pb2 as pb
+from streamlog.config.addresses import parse_address
+from streamlog.errors import InvalidRequestError
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import Role
@@ -81,9 +83,17 @@ def add_voter(message: pb.AddVoterRequest) -> VoterChange:
     replaced = node_id(message.replaced_node_id, "replaced_node_id") if message.HasField("replaced_node_id") else None
     return VoterChange(
         node_id=node_id(message.node_id),
-        address=text(message.address, "address", length_max=ADDRESS_LENGTH_MAX),
+        address=_address(message.address),
         replaced=replaced,
     )
+
+
+def _address(given: str) -> str:
+    text(given, "address", length_max=ADDRESS_LENGTH_MAX)
+    try:
+        return given and str(parse_address(given))
+    except ValueError as error:
+        raise InvalidRequestError(f"address {given!r} {error}", field="address") from None
 
 
 def remove_voter(message: pb.RemoveVoterRequest) -> BrokerId:

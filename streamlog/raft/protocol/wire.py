@@ -32,7 +32,6 @@ from streamlog.raft.protocol.entries import EntryKind, LogEntry
 from streamlog.raft.protocol.observed import Observed, ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.protocol.stored import QuorumIdentity, Session, SnapshotHead
 from streamlog.raft.voters import (
-    ADDRESS_BYTES_MAX,
     DIRECTORY_ID_BYTES,
     NODE_ID_MAX,
     VOTERS_MAX,
@@ -90,7 +89,7 @@ def decode_hello(data: bytes) -> m.PeerHello:
     return m.PeerHello(
         cluster_id=_cluster_id(hello.cluster_id),
         node_id=_node_id(hello.node_id),
-        directory_id=_directory(hello.directory_id, known=True),
+        directory_id=_directory(hello.directory_id),
     )
 
 
@@ -349,11 +348,7 @@ def _voters_from_pb(voters: pb.VoterSet) -> VoterSet:
     try:
         return VoterSet(
             tuple(
-                Voter(
-                    node_id=_node_id(v.node_id),
-                    address=_address(v.address),
-                    directory_id=_directory(v.directory_id, known=False),
-                )
+                Voter(node_id=BrokerId(v.node_id), address=v.address, directory_id=DirectoryId(v.directory_id))
                 for v in voters.voters
             )
         )
@@ -361,13 +356,8 @@ def _voters_from_pb(voters: pb.VoterSet) -> VoterSet:
         raise CorruptMessageError(f"voters: {error}") from None
 
 
-def _address(text: str) -> str:
-    bounded(len(text.encode()), ADDRESS_BYTES_MAX, "length of a voter's address")
-    return text
-
-
-def _directory(data: bytes, *, known: bool) -> DirectoryId:
-    if len(data) != DIRECTORY_ID_BYTES and (known or data):
+def _directory(data: bytes) -> DirectoryId:
+    if len(data) != DIRECTORY_ID_BYTES:
         raise CorruptMessageError(f"a directory id of {len(data)} bytes, not {DIRECTORY_ID_BYTES}")
     return DirectoryId(data)
 
@@ -389,7 +379,7 @@ def decode_identity(data: bytes) -> QuorumIdentity:
     return QuorumIdentity(
         cluster_id=_cluster_id(identity.cluster_id),
         node_id=_node_id(identity.node_id),
-        directory_id=_directory(identity.directory_id, known=True),
+        directory_id=_directory(identity.directory_id),
         bootstrap=_voters_from_pb(identity.bootstrap),
     )
 

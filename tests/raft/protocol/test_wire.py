@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.errors import CorruptMessageError
+from streamlog.errors import CorruptMessageError, InvalidRequestError
 from streamlog.model import BrokerId, RaftIndex, RaftTerm
 from streamlog.raft.pb import raft_pb2 as pb
 from streamlog.raft.port import Applied
@@ -15,7 +17,7 @@ from streamlog.raft.protocol import wire
 from streamlog.raft.protocol.entries import LogEntry
 from streamlog.raft.protocol.observed import ObservedCommands, ObservedSnapshot, WatchRequest
 from streamlog.raft.protocol.stored import QuorumIdentity, Session, SnapshotHead
-from streamlog.raft.voters import DirectoryId
+from streamlog.raft.voters import DirectoryId, Voter, VoterSet
 
 from ..kit import voters
 
@@ -154,6 +156,31 @@ def test_voters_there_and_back() -> None:
         wire.decode_voters(wrong.SerializeToString())
     with pytest.raises(CorruptMessageError, match="directory id"):
         wire.decode_voters(pb.VoterSet(voters=[pb.Voter(node_id=2, directory_id=b"x")]).SerializeToString())
+
+
+VOTER_FIELDS = [
+    {"address": "é" * 127 + "x"},
+    {"address": "é" * 128},
+    {"address": "h" * 256},
+    {"node_id": 2**31 - 1},
+    {"node_id": 2**31},
+    {"directory_id": DIRECTORY},
+    {"directory_id": b"x" * 15},
+]
+
+
+@pytest.mark.parametrize("fields", VOTER_FIELDS, ids=[f"{fields}"[:30] for fields in VOTER_FIELDS])
+def test_a_voter_has_only_values_that_the_log_can_be_read_with(fields: dict[str, Any]) -> None:
+    """The leader appends sets of voters that callers give it, and reads its own entries, as all do."""
+    values = {"node_id": 2, "address": "h:1", **fields}
+    message = pb.VoterSet(voters=[pb.Voter(**values)]).SerializeToString()
+    try:
+        voter = Voter(**values)
+    except InvalidRequestError:
+        with pytest.raises(CorruptMessageError, match="voters"):
+            wire.decode_voters(message)
+    else:
+        assert wire.decode_voters(message) == VoterSet.of([voter])
 
 
 def test_parts_of_files_there_and_back() -> None:

@@ -98,6 +98,9 @@ REFUSED = [
     ("UpdateMetadataVersion", pb.UpdateMetadataVersionRequest(level=-1), pb.UpdateMetadataVersionResponse, "level"),
     ("AddVoter", pb.AddVoterRequest(node_id=-1), pb.AddVoterResponse, "node_id"),
     ("AddVoter", pb.AddVoterRequest(node_id=2, address="x" * 256), pb.AddVoterResponse, "address"),
+    ("AddVoter", pb.AddVoterRequest(node_id=2, address="é" * 200 + ":9092"), pb.AddVoterResponse, "address"),
+    ("AddVoter", pb.AddVoterRequest(node_id=2, address=f"[fe80::1%{'é' * 200}]:1"), pb.AddVoterResponse, "address"),
+    ("AddVoter", pb.AddVoterRequest(node_id=2, address="node2"), pb.AddVoterResponse, "address"),
     ("DescribeLogDirs", pb.DescribeLogDirsRequest(node_ids=[1, 1]), pb.DescribeLogDirsResponse, "node_ids[1]"),
     ("AlterReplicaLogDirs", pb.AlterReplicaLogDirsRequest(), pb.AlterReplicaLogDirsResponse, "replicas"),
     (
