@@ -28,6 +28,7 @@ Which calls are retried, and why that is safe if the first attempt was carried o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -43,6 +44,7 @@ from streamlog.controller.identity import IDENTIFY
 from streamlog.errors import (
     BrokerIdNotRegisteredError,
     BrokerNotAvailableError,
+    InvalidRequestError,
     NotControllerError,
     OutcomeUnknownError,
     QuorumUnavailableError,
@@ -78,6 +80,7 @@ ANSWER_S: Final = 0.5
 RESPONSE_BYTES_MAX: Final = 4 << 20
 
 _CONTROLLER: Final = "the controller"
+_NODE_ID: Final = re.compile(r"[0-9]{1,10}")
 _AGAIN: Final = (NotControllerError, OutcomeUnknownError, QuorumUnavailableError, ThrottledError)
 
 T = TypeVar("T")
@@ -416,11 +419,14 @@ class _Search:
 
 
 def _named(error: NotControllerError) -> Voter | None:
-    """The details of an error from the wire are text."""
+    """The details of an error from the wire are text, and any program may have sent it."""
     leader, address = str(error.details.get("leader")), error.details.get("address")
-    if not leader.isdecimal() or not isinstance(address, str):
+    if _NODE_ID.fullmatch(leader) is None or not isinstance(address, str):
         return None
-    return Voter(node_id=BrokerId(int(leader)), address=address)
+    try:
+        return Voter(node_id=BrokerId(int(leader)), address=address)
+    except InvalidRequestError:
+        return None
 
 
 def _nothing(data: bytes) -> None:

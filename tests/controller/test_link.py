@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status as RpcStatus
 
-from streamlog.api.errors import to_rpc
+from streamlog.api.errors import DOMAIN, to_rpc
 from streamlog.api.pb import controller_pb2 as pb
 from streamlog.controller.active import ActiveController
 from streamlog.controller.identity import IDENTIFY
@@ -45,6 +47,18 @@ def names(address: str | None) -> Answer:
         if address is None:
             raise to_rpc(NotControllerError("not me, and none that I know"))
         raise to_rpc(NotControllerError("not me", leader=3, address=address))
+
+    return answer
+
+
+def forged(leader: str, address: str) -> Answer:
+    """Another program, which names a controller without the limits of a node."""
+    info = ErrorInfo(reason=NotControllerError.code, domain=DOMAIN, metadata={"leader": leader, "address": address})
+    status = RpcStatus(code=Status.FAILED_PRECONDITION.value)
+    status.details.add().Pack(info)
+
+    def answer(method: str, request: bytes) -> bytes:
+        raise RpcError(Status.FAILED_PRECONDITION, "not me", details_bin=status.SerializeToString())
 
     return answer
 
@@ -116,6 +130,21 @@ def test_whom_others_name_is_asked_next() -> None:
         assert [address for address, _ in network.asked] == ["a:1", "c:1"]
         await link.create_internal_topic("t")
         assert [address for address, _ in network.asked][2:] == ["c:1"]  # remembered
+
+    run_story(network, story)
+
+
+@pytest.mark.parametrize(
+    ("leader", "address"),
+    [("9" * 4_400, "c:1"), ("٣", "c:1"), (str(2**31), "c:1"), ("3", "c" * 256)],
+    ids=["digits", "other digits", "node id", "address"],
+)
+def test_a_controller_that_no_node_names_is_not_asked(leader: str, address: str) -> None:
+    network = ScriptedNetwork(a=forged(leader, address), b=topic_made)
+
+    async def story(link: ControllerLink, view: MetadataView) -> None:
+        await link.create_internal_topic("t")
+        assert [where for where, _ in network.asked] == ["a:1", "b:1"]
 
     run_story(network, story)
 
