@@ -42,7 +42,7 @@ REGISTER_TIMEOUT_S: Final = 2.0
 REGISTER_RETRY_S: Final = 0.25
 """Pause before another attempt: the longest."""
 FAST_HEARTBEAT_S: Final = 0.1
-"""Heartbeat interval of a node that waits to be unfenced, or to leave."""
+"""Heartbeat interval of a node that waits to be unfenced, or to leave, or whose last heartbeat was not answered."""
 
 
 class BrokerRegistration:
@@ -118,7 +118,8 @@ class BrokerRegistration:
             self._wake.clear()
             await self._send_heartbeat()
             interval_s = self._config()[settings.BROKER_HEARTBEAT_INTERVAL_MS] / 1000
-            waits = self._leaving or (self._serving and not self._unfenced)
+            unanswered = self._unanswered_since is not None
+            waits = self._leaving or unanswered or (self._serving and not self._unfenced)
             try:
                 async with timeout(min(interval_s, FAST_HEARTBEAT_S) if waits else interval_s):
                     await self._wake.wait()
@@ -165,7 +166,7 @@ class BrokerRegistration:
         except (BrokerIdNotRegisteredError, StaleBrokerEpochError) as error:
             await self._registration_lost(error)
         except (StreamlogError, RpcError) as error:
-            self._heartbeat_unanswered(error)
+            self._heartbeat_unanswered(error, self._clock.monotonic() - sent_s)
         else:
             self._clock.heartbeat_answered(sent_s, response.clock)
             self._lease.answered(sent_s, response.metadata_index)
@@ -178,15 +179,15 @@ class BrokerRegistration:
             self._left.set()
             return
         await self.register()
-        self._wake.set()
 
-    def _heartbeat_unanswered(self, error: StreamlogError | RpcError) -> None:
+    def _heartbeat_unanswered(self, error: StreamlogError | RpcError, took_s: float) -> None:
         if self._unanswered_since is None:
             self._unanswered_since = self._clock.monotonic()
             self._probe("heartbeat_unanswered", broker=self._request.broker_id, reason=str(error))
         if self._leaving and self._is_cut_off():
             self._left.set()
-        self._wake.set()  # the link has waited already
+        if took_s >= FAST_HEARTBEAT_S:
+            self._wake.set()  # the link has waited already
 
     def _is_cut_off(self) -> bool:
         if self._unanswered_since is None:

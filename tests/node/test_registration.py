@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 
@@ -11,10 +12,12 @@ from streamlog.api.errors import TOO_LATE, to_rpc
 from streamlog.api.pb import controller_pb2 as pb
 from streamlog.controller.link import ControllerLink
 from streamlog.errors import (
+    ClusterAuthorizationError,
     DuplicateBrokerIdError,
     InconsistentClusterError,
     QuorumUnavailableError,
     RequestTimedOutError,
+    StaleBrokerEpochError,
     Status,
     StreamlogError,
 )
@@ -25,7 +28,7 @@ from streamlog.metadata.records import MetadataVersion
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.node.registration import BrokerRegistration
+from streamlog.node.registration import FAST_HEARTBEAT_S, BrokerRegistration
 from streamlog.ports import RpcError
 from streamlog.raft.voters import Voter
 from streamlog.sim import SimClock, SimLoop, run
@@ -45,6 +48,7 @@ class Scene:
     def __init__(self, loop: SimLoop, answers: Iterator[RpcError]) -> None:
         self.loop = loop
         self.answers = answers
+        self.refused: Iterator[RpcError] = iter([])  # heartbeats
         self.calls = 0
         view = MetadataView()
         network = ScriptedNetwork(a=self._answer)
@@ -79,6 +83,8 @@ class Scene:
 
     def _answer(self, method: str, request: bytes) -> bytes:
         self.calls += 1
+        if method.endswith("/Heartbeat"):
+            raise next(self.refused)
         for error in self.answers:
             raise error
         return pb.RegisterResponse(broker_epoch=7, session_timeout_ms=6_000).SerializeToString()
@@ -137,5 +143,27 @@ def test_a_node_that_was_registered_waits_without_end() -> None:
         scene.answers = until(loop, 1_800, GONE)
         assert await scene.registration.register() == 7
         assert loop.time() >= 1_800
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "error", [ClusterAuthorizationError("not for this node"), StaleBrokerEpochError("epoch 7 has ended")]
+)
+def test_heartbeats_pause_where_each_is_refused_at_once(error: StreamlogError) -> None:
+    async def main(loop: SimLoop) -> None:
+        scene = Scene(loop, iter([]))
+        await scene.registration.register()
+
+        def refused() -> Iterator[RpcError]:
+            while True:
+                assert scene.calls < 1_000, "they go on without a pause"
+                yield to_rpc(error)
+
+        scene.refused = refused()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await scene.registration.run()
+        assert 5 <= scene.calls <= 2 * 10 / FAST_HEARTBEAT_S
 
     run(main)
