@@ -77,7 +77,7 @@ class MemoryLog:
         return self._numbers[index - self.base.index]
 
     def index_at_number(self, number: int) -> RaftIndex:
-        """The last entry added by a change up to `number`."""
+        """The last entry added by a change up to `number`; at least the base."""
         return self._entries[bisect_right(self._numbers, number) - 1].index
 
     # Changes.
@@ -103,7 +103,7 @@ class MemoryLog:
     def _cut_head(self, base_index: RaftIndex) -> None:
         """Make the entry at `base_index` the base."""
         self._drop(slice(0, base_index - self.base.index))
-        self._entries[0] = as_base(self.base.index, self.base.term)
+        self._entries[0], self._numbers[0] = as_base(self.base.index, self.base.term), 0
 
     def _drop(self, dropped: slice) -> None:
         del self._entries[dropped], self._numbers[dropped], self._sizes[dropped]

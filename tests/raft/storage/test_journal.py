@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from unittest.mock import patch
 
 import pytest
 
@@ -183,6 +184,27 @@ def test_what_changes_during_a_compaction_is_in_the_new_file() -> None:
     assert indexes(again) == list(range(10, 20))
     assert again.last.term == 5
     assert again.vote == 9
+
+
+def test_a_base_above_what_is_synced_is_durable_and_nothing_behind_it() -> None:
+    """A follower's snapshot may cover entries that its journal has not synced: the base is in the snapshot."""
+    machine = make_machine()
+    journal = filled(machine, last=10)
+    for index in range(11, 21):
+        journal.append(entry(index))
+    assert journal.durable_index == 10
+    during: list[int] = []
+    sync_dir = journal._fs.sync_dir
+
+    async def observed(path: str) -> None:
+        during.append(journal.durable_index)
+        await sync_dir(path)
+
+    with patch.object(journal._fs, "sync_dir", observed):
+        machine.run(journal.compact(RaftIndex(15)))
+    assert during == [15]
+    assert journal.number_at(15) == 0
+    assert journal.durable_index == 20
 
 
 def test_a_failed_sync_is_final() -> None:
