@@ -139,14 +139,14 @@ class Quorum(Protocol):
         ...
 
     async def remove_voter(self, node_id: BrokerId) -> RaftIndex:
-        """Remove a voter; a leader that removes itself then hands over."""
+        """Remove a voter, or one that is still to be added; a leader that removes itself then hands over."""
         ...
 
     async def replace_voter(self, node_id: BrokerId, voter: Voter) -> RaftIndex:
         """`voter` catches up, then the failed `node_id` is removed, then `voter` added: two changes, one at a time.
 
         Both may be the same node id: a node that restarted with an empty disk. The leader cannot replace itself:
-        InvalidRequestError.
+        InvalidRequestError. If this leader fails in between, a later one adds `voter`, unless it is removed before.
         """
         ...
 

@@ -328,9 +328,10 @@ class Runner:
     # Output.
 
     def _dial(self) -> None:
-        """Keep links to the voters in effect, to those whose removal is not committed, and to the learner.
+        """Keep links to the voters in effect, to those whose removal is not committed, to the one to be added, and to
+        the learner.
 
-        Such a voter may be the leader that has to commit its removal: without the link its followers could not
+        A voter that leaves may be the leader that has to commit its removal: without the link its followers could not
         acknowledge the entry, and would elect another leader.
         """
         core = self.core
@@ -339,7 +340,8 @@ class Runner:
         wanted = (leaving, in_effect, learner)
         if wanted != self._dialled:
             self._dialled = wanted
-            self.transport.want([*leaving, *in_effect, *([] if learner is None else [learner])])  # its address counts
+            joining = [voter for voter in (in_effect.pending, learner) if voter is not None]  # their addresses count
+            self.transport.want([*leaving, *in_effect, *joining])
 
     def _leadership(self) -> Leadership:
         core = self.core

@@ -58,17 +58,20 @@ class VoterSet(Struct, frozen=True):
     """Immutable; by rising node id, each id once. Empty: the node waits to be added."""
 
     voters: tuple[Voter, ...] = ()
+    pending: Voter | None = None  # another voter was removed for it, and it is not added yet
 
     def __post_init__(self) -> None:
         ids = [voter.node_id for voter in self.voters]
+        if self.pending is not None and self.pending.node_id in ids:
+            raise InvalidRequestError(f"node {self.pending.node_id} is a voter and to be added", field="voters")
         if ids != sorted(set(ids)):
             raise InvalidRequestError(f"voters must be distinct and in the order of their ids: {ids}", field="voters")
-        if len(ids) > VOTERS_MAX:
-            raise InvalidRequestError(f"{len(ids)} voters; at most {VOTERS_MAX}", field="voters", limit=VOTERS_MAX)
+        if (count := len(ids) + (self.pending is not None)) > VOTERS_MAX:
+            raise InvalidRequestError(f"{count} voters; at most {VOTERS_MAX}", field="voters", limit=VOTERS_MAX)
 
     @classmethod
-    def of(cls, voters: Iterable[Voter]) -> VoterSet:
-        return cls(tuple(sorted(voters, key=lambda voter: voter.node_id)))
+    def of(cls, voters: Iterable[Voter], pending: Voter | None = None) -> VoterSet:
+        return cls(tuple(sorted(voters, key=lambda voter: voter.node_id)), pending)
 
     def __iter__(self) -> Iterator[Voter]:
         return iter(self.voters)
@@ -94,20 +97,29 @@ class VoterSet(Struct, frozen=True):
         """DuplicateVoterError when its id is taken."""
         if self.get(voter.node_id) is not None:
             raise DuplicateVoterError(f"node {voter.node_id} is a voter already", voter=voter.node_id)
-        return VoterSet.of((*self.voters, voter))
+        return VoterSet.of((*self.voters, voter), self._pending_without(voter.node_id))
 
-    def with_removed(self, node_id: BrokerId) -> VoterSet:
-        """VoterNotFoundError when it is none; InvalidRequestError for the last one."""
+    def _pending_without(self, node_id: BrokerId) -> Voter | None:
+        return None if self.pending is None or self.pending.node_id == node_id else self.pending
+
+    def with_removed(self, node_id: BrokerId, pending: Voter | None = None) -> VoterSet:
+        """`pending`: the voter that replaces it. A pending voter can be removed as well. VoterNotFoundError when it is
+        none; InvalidRequestError for the last one.
+        """
+        pending = pending or self._pending_without(node_id)
+        if self.pending is not None and self.pending.node_id == node_id:
+            return VoterSet(self.voters, pending)
         if self.get(node_id) is None:
             raise VoterNotFoundError(f"node {node_id} is not a voter; the voters are {self}", voter=node_id)
         if len(self.voters) == 1:
             raise InvalidRequestError("the last voter cannot be removed", field="voter")
-        return VoterSet(tuple(voter for voter in self.voters if voter.node_id != node_id))
+        return VoterSet(tuple(voter for voter in self.voters if voter.node_id != node_id), pending)
 
     def with_directory(self, node_id: BrokerId, directory_id: DirectoryId) -> VoterSet:
         """The same voters, with one more directory known."""
         return VoterSet(
-            tuple(replace(v, directory_id=directory_id) if v.node_id == node_id else v for v in self.voters)
+            tuple(replace(v, directory_id=directory_id) if v.node_id == node_id else v for v in self.voters),
+            self.pending,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -11,12 +12,14 @@ from streamlog.errors import (
     DuplicateVoterError,
     InvalidRequestError,
     NotControllerError,
+    OutcomeUnknownError,
     QuorumUnavailableError,
     VoterChangeInProgressError,
     VoterNotFoundError,
 )
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports.bundle import Ports
+from streamlog.raft.core.voter_changes import VoterChanges, _Change
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import Voter
 from streamlog.sim import SimDisk, SimLoop
@@ -310,6 +313,86 @@ def test_a_lost_disk_is_said_and_left_alone_where_it_is_not_to_be_replaced() -> 
         assert all(not member.raft.without_vote() for member in cluster.members())
 
     run_story(story, auto_join=False)
+
+
+def test_a_voter_whose_removal_alone_was_committed_is_added_by_the_next_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its vote was being restored when the leader failed, between the two entries."""
+    failed: list[int] = []
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        await cluster.settle()
+        leader = await cluster.wait_for_leader()
+        wiped = next(member.node_id for member in cluster.members() if member is not leader)
+        lose_disk(cluster, wiped)
+
+        def crash(changes: VoterChanges) -> None:
+            failed.append(leader.node_id)
+            asyncio.get_running_loop().call_soon(cluster.host(leader.node_id).crash)
+
+        between_the_entries(monkeypatch, crash)
+        cluster.start(wiped)
+        async with asyncio.timeout(20):
+            while not failed:  # noqa: ASYNC110  in virtual time
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        cluster.start(leader.node_id)
+        await asyncio.sleep(10)
+        leader = await cluster.wait_for_leader()
+        assert [v.node_id for v in leader.raft.voters()] == [1, 2, 3]
+        assert leader.raft.voters().pending is None
+        assert all(not member.raft.without_vote() for member in cluster.members())
+
+    run_story(story)
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+def test_a_replacement_that_is_half_done_has_an_unknown_outcome(
+    withdrawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is completed, unless the operator removes the new voter."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.start(4, bootstrap=voters(1, 2, 3))
+        await cluster.put("k=1")
+        leader = await cluster.wait_for_leader()
+        dead = next(node_id for node_id in (1, 2, 3) if node_id != leader.node_id)
+        cluster.host(dead).power_cut()
+
+        def step_down(changes: VoterChanges) -> None:
+            if withdrawn:
+                cluster.host(4).crash()
+            leader.core.elections.step_down(leader.core.term)
+
+        between_the_entries(monkeypatch, step_down)
+        with pytest.raises(OutcomeUnknownError):
+            await cluster.call(leader, leader.raft.replace_voter(BrokerId(dead), voter(4)))
+        leader = await cluster.wait_for_leader()
+        assert leader.raft.voters().pending == voter(4)
+        if withdrawn:
+            await cluster.call(leader, leader.raft.remove_voter(BrokerId(4)))
+            cluster.start(4, bootstrap=voters(1, 2, 3))
+        await asyncio.sleep(10)
+        assert leader.raft.voters().pending is None
+        assert [v.node_id for v in leader.raft.voters()] == sorted(
+            {1, 2, 3, 4} - {dead} - ({4} if withdrawn else set())
+        )
+
+    run_story(story)
+
+
+def between_the_entries(monkeypatch: pytest.MonkeyPatch, do: Callable[[VoterChanges], None]) -> None:
+    """Once, when the removal is committed and the addition is not in the log."""
+    committed = VoterChanges._committed
+
+    def observed(changes: VoterChanges, change: _Change, index: RaftIndex) -> None:
+        half_done = change.remove is not None and change.add is not None
+        committed(changes, change, index)
+        if half_done:
+            monkeypatch.undo()
+            do(changes)
+
+    monkeypatch.setattr(VoterChanges, "_committed", observed)
 
 
 def lose_disk(cluster: Cluster, node_id: int) -> None:

@@ -40,8 +40,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     "vote_missing": "voter {voter} restarted without its metadata directory: it has no vote, and the quorum tolerates "
     "one failure less until it has ('streamlogctl cluster restore-voter {voter}')",
     "voter_restoring": "restores the vote of voter {voter}: lets it catch up, then replaces its lost directory",
-    "voter_restored": "voter {voter} votes again, from entry {index} on",
-    "voter_not_restored": "the vote of voter {voter} was not restored ({reason}); will retry",
+    "voter_pending": "adds voter {voter}, for which an earlier leader has removed another one: lets it catch up first",
+    "voter_restored": "voter {voter} has its vote, from entry {index} on",
+    "voter_not_restored": "voter {voter} was not given its vote ({reason}); will retry",
     "quorum_peer_dropped": "closed the quorum stream from {address}, which claims to be node {peer}: {reason}",
     "leadership": "the quorum's leader is {leader}, term {term}",
     "suspected": "suspects node {broker}, epoch {epoch}: its stream broke",

@@ -18,8 +18,10 @@ others. It catches up as a learner; then the others commit the set without the o
 new one. At no time does a vote count that the old disk may have granted otherwise. If the old disk comes back, the set
 does not name it.
 
-All of this is volatile: a leader that steps down drops the request and answers its caller. An entry already in the log
-may or may not be committed later.
+A leader that steps down drops the request and answers its caller. An entry already in the log may or may not be
+committed later. The entry that removes a voter to replace it names the one to be added (`VoterSet.pending`): if the
+leader fails between the two entries, a later one completes the change once that node is connected and has caught up:
+else the quorum would stay one voter short.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class _Change(Struct, kw_only=True):
     add: Voter | None = None  # the second step; None: none, or done
     catching_up_until: float | None = None  # the new voter is a learner; None: it has caught up, or there is none
     entry: RaftIndex | None = None  # in the log and not committed
+    begun: bool = False  # an entry of it is in the log
 
 
 class VoterChanges:
@@ -129,8 +132,19 @@ class VoterChanges:
                 self._put_next(change)
             else:
                 self._record_directories()
-        if change is None and self._settings.auto_join:
-            self._restore_votes()
+        if change is None:
+            self._complete_pending()
+            if self._settings.auto_join:
+                self._restore_votes()
+
+    def _complete_pending(self) -> None:
+        """Start adding the voter for which an earlier leader has removed another one, once it is connected."""
+        raft, voter = self._raft, self._voter_sets.voters.pending
+        if voter is None or self._change is not None or not self._may_append() or raft.now() < self._retry_at:
+            return
+        if raft.peer(voter.node_id) in raft.connected:
+            self._probe("voter_pending", voter=voter.node_id)
+            self._begin(_Change(done=partial(self._restored, voter.node_id), add=voter))
 
     def _restore_votes(self) -> None:
         """Start restoring the first voter that is connected with an empty disk."""
@@ -181,11 +195,13 @@ class VoterChanges:
 
     def _put_next(self, change: _Change) -> None:
         if change.remove is not None:
-            change.entry = self._put(self._voter_sets.voters.with_removed(change.remove))
+            change.entry = self._put(self._voter_sets.voters.with_removed(change.remove, pending=change.add))
+            change.begun = True
         elif change.add is not None:
             directory_id = self._voter_sets.directory_of(change.add.node_id) or UNKNOWN_DIRECTORY
             added = self._voter_sets.voters.with_added(change.add)
             change.entry = self._put(added.with_directory(change.add.node_id, directory_id))
+            change.begun = True
 
     def _put(self, voters: VoterSet) -> RaftIndex:
         raft = self._raft
@@ -227,10 +243,9 @@ class VoterChanges:
         """The node no longer leads."""
         self._empty_since.clear()
         if self._change is not None:
-            in_log = self._change.entry is not None
             self._finish(
                 OutcomeUnknownError("the leadership was lost before the change of the voters was committed")
-                if in_log
+                if self._change.begun
                 else NotControllerError("the leadership was lost before the change of the voters started")
             )
 

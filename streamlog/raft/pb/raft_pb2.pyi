@@ -508,16 +508,22 @@ class VoterSet(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VOTERS_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Voter]: ...
+    @_builtins.property
+    def pending(self) -> Global___Voter:
+        """To be added: another voter was removed for it. A leader of an earlier release ignores it."""
+
     def __init__(
         self,
         *,
         voters: _abc.Iterable[Global___Voter] | None = ...,
+        pending: Global___Voter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

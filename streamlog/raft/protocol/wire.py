@@ -339,21 +339,25 @@ def decode_voters(data: bytes) -> VoterSet:
 
 def _voters_to_pb(voters: VoterSet) -> pb.VoterSet:
     return pb.VoterSet(
-        voters=[pb.Voter(node_id=v.node_id, address=v.address, directory_id=v.directory_id) for v in voters]
+        voters=map(_voter_to_pb, voters), pending=None if voters.pending is None else _voter_to_pb(voters.pending)
     )
+
+
+def _voter_to_pb(voter: Voter) -> pb.Voter:
+    return pb.Voter(node_id=voter.node_id, address=voter.address, directory_id=voter.directory_id)
 
 
 def _voters_from_pb(voters: pb.VoterSet) -> VoterSet:
     bounded(len(voters.voters), VOTERS_MAX, "number of voters")
     try:
-        return VoterSet(
-            tuple(
-                Voter(node_id=BrokerId(v.node_id), address=v.address, directory_id=DirectoryId(v.directory_id))
-                for v in voters.voters
-            )
-        )
+        pending = _voter_from_pb(voters.pending) if voters.HasField("pending") else None
+        return VoterSet(tuple(map(_voter_from_pb, voters.voters)), pending)
     except InvalidRequestError as error:
         raise CorruptMessageError(f"voters: {error}") from None
+
+
+def _voter_from_pb(voter: pb.Voter) -> Voter:
+    return Voter(node_id=BrokerId(voter.node_id), address=voter.address, directory_id=DirectoryId(voter.directory_id))
 
 
 def _directory(data: bytes) -> DirectoryId:

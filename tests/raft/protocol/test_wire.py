@@ -19,7 +19,7 @@ from streamlog.raft.protocol.observed import ObservedCommands, ObservedSnapshot,
 from streamlog.raft.protocol.stored import QuorumIdentity, Session, SnapshotHead
 from streamlog.raft.voters import DirectoryId, Voter, VoterSet
 
-from ..kit import voters
+from ..kit import voter, voters
 
 DIRECTORY = DirectoryId(bytes(range(16)))
 N, T = RaftIndex, RaftTerm
@@ -151,6 +151,9 @@ def test_commands_there_and_back() -> None:
 def test_voters_there_and_back() -> None:
     known = voters(1, 2, 3).with_directory(BrokerId(2), DIRECTORY)
     assert wire.decode_voters(wire.encode_voters(known)) == known
+    replaced = known.with_removed(BrokerId(2), pending=voter(2))
+    assert wire.decode_voters(wire.encode_voters(replaced)) == replaced
+    assert replaced.with_added(voter(2)) == voters(1, 2, 3)
     wrong = pb.VoterSet(voters=[pb.Voter(node_id=2), pb.Voter(node_id=1)])
     with pytest.raises(CorruptMessageError, match="order"):
         wire.decode_voters(wrong.SerializeToString())
