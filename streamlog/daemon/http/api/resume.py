@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from streamlog.api.convert.records.subscribe import check_count
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.errors import InvalidRequestError, RequestTooLargeError
 from streamlog.model import INT32_MAX, INT64_MAX
@@ -35,24 +36,30 @@ class ReadProgress:
         self._positions = parse_id(last_event_id)
 
     def resume(self, request: pb.SubscribeRequest) -> None:
-        """Changes the starts of the partitions that the id has."""
-        given = [pb.SubscribePartitions.FromString(one.SerializeToString()) for one in request.subscriptions]
+        """Changes the starts of the partitions that the id has. Each position is used once, so that the work grows with
+        the sum of both, not with their product. InvalidRequestError.
+        """
+        if not self._positions:
+            return
+        check_count(len(request.subscriptions))
+        check_count(sum(len(one.partitions) for one in request.subscriptions))
+        request.DiscardUnknownFields()  # they may be large, and `end` is copied
+        unused = {topic: dict(found) for topic, found in self._positions.items()}
+        given = pb.SubscribeRequest(subscriptions=request.subscriptions).subscriptions
         del request.subscriptions[:]
-        for one in given:
-            known = self._positions.get(one.topic, {})
-            named = [index for index in known if not one.partitions or index in one.partitions]
-            for index in named:
+        for one in sorted(given, key=lambda one: not one.partitions):  # those that name partitions have them first
+            known = unused.get(one.topic, {})
+            others = []
+            for index in one.partitions or tuple(known):
+                if index not in known:
+                    others.append(index)
+                    continue
                 entry = request.subscriptions.add(topic=one.topic, partitions=[index])
-                entry.start.offset = known[index]
+                entry.start.offset = known.pop(index)
                 if one.HasField("end"):
                     entry.end.CopyFrom(one.end)
-            if not one.partitions:
-                request.subscriptions.append(one)  # those that are added
-                continue
-            others = [index for index in one.partitions if index not in known]
-            if others:
-                del one.partitions[:]
-                one.partitions.extend(others)
+            if others or not one.partitions:  # without partitions: those that are added
+                one.partitions[:] = others
                 request.subscriptions.append(one)
 
     def note(self, response: pb.SubscribeResponse) -> str:

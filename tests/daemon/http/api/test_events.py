@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from streamlog.api.convert.records.subscribe import subscribe_query
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.daemon.http.api import streams
 from streamlog.daemon.http.api.resume import ReadProgress, parse_id
@@ -302,13 +303,49 @@ class TestIds:
         ReadProgress("a:0=5,7=6;b:1=8").resume(request)
         found = [(one.topic, list(one.partitions), one.start.offset, one.end.offset) for one in request.subscriptions]
         assert found == [
+            ("b", [1], 8, 0),
+            ("b", [0], 2, 0),
             ("a", [0], 5, 9),
             ("a", [7], 6, 9),
             ("a", [], 1, 9),
-            ("b", [1], 8, 0),
-            ("b", [0], 2, 0),
             ("c", [], 3, 0),
         ]
+
+    def test_a_topic_of_which_some_partitions_are_named_is_resumed(self) -> None:
+        request = pb.SubscribeRequest()
+        request.subscriptions.add(topic="a").start.offset = 1
+        request.subscriptions.add(topic="a", partitions=[0]).start.offset = 2
+        request.subscriptions.add(topic="a", partitions=[3]).start.offset = 3
+        ReadProgress("a:0=5,1=6").resume(request)
+        found = [(list(one.partitions), one.start.offset) for one in request.subscriptions]
+        assert found == [([0], 5), ([3], 3), ([1], 6), ([], 1)]
+        subscribe_query(request)  # which refuses a partition that it has twice
+
+    def test_positions_are_used_once_however_often_the_topic_is_named(self) -> None:
+        known = ",".join(f"{index}=0" for index in range(1_000))
+        for partitions in ([], [0]):
+            request = pb.SubscribeRequest()
+            for _ in range(100):
+                request.subscriptions.add(topic="a", partitions=partitions)
+            ReadProgress(f"a:{known}").resume(request)
+            assert len(request.subscriptions) <= 1_100
+            with pytest.raises(InvalidRequestError, match="'a' twice"):
+                subscribe_query(request)
+
+    def test_what_is_copied_to_each_partition_is_small(self) -> None:
+        request = pb.SubscribeRequest()
+        unknown = bytes([15 << 3 | 2, 100]) + b"x" * 100
+        request.subscriptions.add(topic="a").end.MergeFromString(unknown)
+        ReadProgress("a:0=5,1=6").resume(request)
+        assert len(request.SerializeToString()) < 100
+
+    def test_more_than_a_call_may_read_is_refused_first(self) -> None:
+        for each, count in ((10_001, 1), (0, 10_001)):
+            request = pb.SubscribeRequest()
+            for _ in range(count):
+                request.subscriptions.add(topic="a", partitions=range(each))
+            with pytest.raises(InvalidRequestError, match="more than 10000 partitions"):
+                ReadProgress("b:0=1").resume(request)
 
     def test_an_id_names_every_partition_so_far(self) -> None:
         progress = ReadProgress("")
