@@ -34,7 +34,10 @@ def render(families: Iterable[Family], accept: str) -> tuple[bytes, str]:
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Given([*map(_metric, families), *_PROCESS.collect()]))
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except TypeError:  # of a version that is not a number
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
 

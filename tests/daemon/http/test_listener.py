@@ -224,6 +224,13 @@ def test_what_prometheus_reads(accept: str) -> None:
     assert 'streamlog_build_info{version="1"} 1.0\n' in text
 
 
+@pytest.mark.parametrize("version", ["abc", "1.x", "", "1.0.0.\x80", "1" * 5_000])
+@pytest.mark.parametrize("kind", ["application/openmetrics-text", "text/plain"])
+def test_a_scraper_that_accepts_no_version_there_is(kind: str, version: str) -> None:
+    body, _ = render(families(), f"{kind};version={version}")
+    assert b"streamlog_b_bytes" in body
+
+
 @pytest.mark.process
 def test_a_node_serves_them_at_http_listeners(tmp_path: Path) -> None:
     """And goes on without where the address cannot be had."""

@@ -204,7 +204,7 @@ class ApiFront:
             request = await self._request(method, _codec(headers), headers, body)
         try:
             events, request = opened_events(method, request, last_event_id)
-        except InvalidRequestError as error:
+        except (InvalidRequestError, RequestTooLargeError) as error:
             raise ApiError.of(error) from None
         response = EventResponse(
             send, browser, scope["state"][ABORT], reconnects=headers.get(b"accept", b"").strip().lower() == EVENTS
@@ -238,6 +238,8 @@ class ApiFront:
             response = await self._node_loop.run(lambda: self._node.in_process_calls.unary(request, info), timeout_s)
         except RpcError as error:
             raise ApiError(error) from None
+        except (InvalidRequestError, RequestTooLargeError) as error:
+            raise ApiError.of(error) from None
         except TimeoutError:
             raise ApiError.of(
                 RequestTimedOutError(

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from streamlog.aio.timeouts import timeout
 from streamlog.api.pb import records_pb2 as pb
+from streamlog.api.service import REQUEST_BYTES_MAX, parse
 from streamlog.daemon.http.api.api_errors import ApiError, Headers
 from streamlog.daemon.http.api.body import Disconnected, RequestBody
 from streamlog.daemon.http.api.json_messages import JsonMessages, format_json
@@ -222,10 +223,12 @@ def end_event(error: ApiError | None) -> bytes:
 
 
 def opened_events(method: ServedMethod, request: bytes, last_event_id: str) -> tuple[Events, bytes]:
-    """And the request with this front's defaults and bounds, which continues after that event. InvalidRequestError."""
+    """And the request with this front's defaults and bounds, which continues after that event. InvalidRequestError,
+    RequestTooLargeError.
+    """
     if not is_subscribe(method):
         return Events(method), request
-    message = pb.SubscribeRequest.FromString(request)
+    message = parse(pb.SubscribeRequest, request, REQUEST_BYTES_MAX)
     progress = ReadProgress(last_event_id)
     progress.resume(message)
     _bound(message, EVENT_BYTES, EVENT_BYTES_MAX, EVENT_HEARTBEAT_MS)
@@ -233,10 +236,10 @@ def opened_events(method: ServedMethod, request: bytes, last_event_id: str) -> t
 
 
 def fetch_request(method: ServedMethod, request: bytes) -> bytes:
-    """With this front's defaults and bounds."""
+    """With this front's defaults and bounds. InvalidRequestError, RequestTooLargeError."""
     if not is_subscribe(method):
         return request
-    message = pb.SubscribeRequest.FromString(request)
+    message = parse(pb.SubscribeRequest, request, REQUEST_BYTES_MAX)
     _bound(message, FETCH_BYTES, FETCH_BYTES_MAX, FETCH_WAIT_MS)
     return message.SerializeToString()
 

@@ -226,6 +226,16 @@ class TestRefused:
         assert (refused.status, refused.json["code"]) == (400, "invalid_argument")
         assert said in refused.json["message"]
 
+    @pytest.mark.parametrize("accept", ["", "text/event-stream"])
+    @pytest.mark.parametrize(
+        ("body", "status", "reason"),
+        [(b"\xff", 400, "INVALID_REQUEST"), (b"\x0a\x00" * (513 << 10), 429, "REQUEST_TOO_LARGE")],
+        ids=["no message", "too large"],
+    )
+    def test_a_posted_message(self, api: Client, body: bytes, status: int, reason: str, accept: str) -> None:
+        refused = api.post("Records/Subscribe", body, content_type="application/proto", accept=accept)
+        assert (refused.status, refused.reason) == (status, reason)
+
     def test_a_browser_reconnects_where_that_may_help(self, api: Client) -> None:
         """Its EventSource does so after a response of status 200 only."""
         with EventReader(api, subscribe_path(reading("nix")), BROWSER) as reader:
