@@ -1,9 +1,8 @@
 """The HTTP side of a node's process: metrics, health, version; where it is enabled, the API of clients as JSON.
 
     listener     an HTTP server in its own thread with its own event loop, and the routes
-    connection   its connections: TLS, and how long they may be idle
+    connection   its connections: TLS, and how long they may be idle, or not read
     node_loop    the node's event loop, as that thread reaches it
-    request_state    what a connection adds to its requests
     api          the API of clients (http.api.enable)
     exposition   `Family` values -> Prometheus's text format
     loop_delay   how late the node's event loop runs its timers

@@ -1,6 +1,8 @@
-"""A connection to the HTTP listener: how long it may take to send a request, and its TLS handshake.
+"""A connection to the HTTP listener: how long it may take to send a request and to read a response, and its TLS
+handshake.
 
     accepted --http address--> waits for a request --IDLE_S without one, first or next--> closed
+        |                      a response fills the buffer, or is left when it is closed --not read in SEND_S--> dropped
         |
         +--https address--> handshake --> as above
                                  |
@@ -25,12 +27,13 @@ from typing import Any, Final
 
 from streamlog.config.addresses import Address
 from streamlog.daemon.http.absent import absent
-from streamlog.daemon.http.request_state import ABORT
 
 with absent("watchfiles"):  # uvicorn imports it where it is installed, to reload programs that change: 0.8 MB
     from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 IDLE_S: Final = 15
+SEND_S: Final = 60.0
+"""What a client does not read is kept so long: without a bound, each connection could keep the largest response."""
 UNSERVED_MAX: Final = 64
 """Without a bound those that send nothing, IDLE_S each, would take the node's descriptors and its memory."""
 HANDSHAKE_S: Final = 10.0
@@ -97,17 +100,18 @@ class Handshakes:
 
 class Connection(H11Protocol):
     """Also closed if the head of a request is not complete IDLE_S after it was opened, or after the last response:
-    uvicorn's own timeout ends with the first byte of a next request.
+    uvicorn's own timeout ends with the first byte of a next request. And if what was sent is not read within SEND_S:
+    closing a transport waits for its buffer, and so does everything that is sent meanwhile.
     """
 
     _idle: asyncio.TimerHandle | None = None
+    _sending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # its own annotation
         super().connection_made(transport)
         if len(self.connections) > self.open_max:
             transport.abort()
             return
-        self.app_state = {ABORT: transport.abort}
         self._wait_for_request()
 
     @property
@@ -116,7 +120,17 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_idle()
+        self._end_sending()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._bound_sending()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():  # otherwise the rest is bounded too
+            self._end_sending()
 
     def on_response_complete(self) -> None:
         self._wait_for_request()
@@ -135,6 +149,19 @@ class Connection(H11Protocol):
     def _close_if_idle(self, last: RequestResponseCycle | None) -> None:
         if self.cycle is last and not self.transport.is_closing():
             self.transport.close()
+        if self.transport.is_closing():
+            self._bound_sending()
+        else:  # a request that is invalid in its body closes the transport, and gets no response
+            self._idle = self.loop.call_later(IDLE_S, self._close_if_idle, last)
+
+    def _bound_sending(self) -> None:
+        if self._sending is None:
+            self._sending = self.loop.call_later(SEND_S, self.transport.abort)
+
+    def _end_sending(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
 
 
 def secure_protocol(handshakes: Handshakes) -> type[Connection]:

@@ -8,8 +8,8 @@
     /streamlog.v1.SERVICE/METHOD    with http.api.enable: the API of clients (`api`)
 
 Limits: CONNECTIONS_MAX connections at a time over HTTP and as many over HTTPS, and those of the API's calls (the next
-UNSERVED_MAX get 503, further ones are closed), IDLE_S for an idle connection, REQUEST_BYTES_MAX for a request's
-headers; of handshakes: `connection`. Bodies are read by the API alone.
+UNSERVED_MAX get 503, further ones are closed), IDLE_S for an idle connection, SEND_S for one that
+does not read, REQUEST_BYTES_MAX for a request's headers; of handshakes: `connection`. Bodies are read by the API alone.
 """
 
 from __future__ import annotations

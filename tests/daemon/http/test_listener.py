@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from streamlog.config.addresses import Address
 from streamlog.daemon.http import connection
@@ -47,7 +50,11 @@ def ask(port: int, path: str, method: str = "GET", headers: dict[str, str] | Non
 
 
 def served(test: Callable[[Get], None], collect: Callable[[], Awaitable[list[Family]]], node: object = None) -> None:
-    """`test` runs in a thread, beside the loop of the node."""
+    served_at(lambda port: test(partial(ask, port)), collect, node)
+
+
+def served_at(test: Callable[[int], None], collect: Callable[[], Awaitable[list[Family]]], node: object = None) -> None:
+    """`test` gets the port, and runs in a thread beside the loop of the node."""
 
     async def main() -> None:
         one = open_socket(Address("127.0.0.1", 0))
@@ -55,7 +62,7 @@ def served(test: Callable[[Get], None], collect: Callable[[], Awaitable[list[Fam
         listener = HttpListener(node or FakeNode(), collect, [one])  # type: ignore[arg-type]  # what pages ask of it
         listener.start()
         try:
-            await asyncio.to_thread(test, lambda path, *more: ask(port, path, *more))
+            await asyncio.to_thread(test, port)
         finally:
             await listener.stop()
 
@@ -162,6 +169,100 @@ def test_a_next_request_has_as_long_as_the_first_however_slowly_it_comes(monkeyp
             await listener.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "requests", [b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 3, b"GET /metrics HTTP/1.0\r\n\r\n"]
+)
+def test_a_response_that_is_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch, requests: bytes) -> None:
+    monkeypatch.setattr(connection, "IDLE_S", 0.05)
+    monkeypatch.setattr(connection, "SEND_S", 0.05)
+    monkeypatch.setattr(listening, "CONNECTIONS_MAX", 2)
+
+    async def collect() -> list[Family]:
+        return [gauge("streamlog_x", "x" * (16 << 20), single(1))]
+
+    def test(port: int) -> None:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.settimeout(30)
+            client.connect(("127.0.0.1", port))
+            client.sendall(requests)
+            assert client.recv(12) == b"HTTP/1.1 200"
+            deadline = time.monotonic() + 30
+            while ask(port, "/version").status == 503:  # two connections are open
+                assert time.monotonic() < deadline
+
+    served_at(test, collect)
+
+
+class UnreadTransport(asyncio.Transport):
+    """Its client reads nothing: it is never empty, so that it does not close."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.1", 5)})
+        self.is_closed = False
+        self.aborted = asyncio.Event()
+
+    def write(self, data: object) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+
+def opened(app: Callable[..., Awaitable[None]]) -> tuple[connection.Connection, UnreadTransport]:
+    config = uvicorn.Config(app, http=connection.Connection, lifespan="off", log_config=None)
+    made, transport = connection.Connection(config=config, server_state=ServerState(), app_state={}), UnreadTransport()
+    made.connection_made(transport)
+    return made, transport
+
+
+async def unanswered(scope: object, receive: Callable[[], Awaitable[dict[str, object]]], send: object) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"x\r\n\r\n", b"POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: chunked\r\n\r\nx\r\n"]
+)
+async def test_what_is_left_when_it_is_closed_is_dropped(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    """However little it is: after an idle time, and of a request that is invalid in its head or in its body."""
+    monkeypatch.setattr(connection, "IDLE_S", 0)
+    monkeypatch.setattr(connection, "SEND_S", 0)
+    made, transport = opened(unanswered)
+    if sent:
+        made.data_received(sent)
+    made.pause_writing()
+    made.resume_writing()
+    await asyncio.wait_for(transport.aborted.wait(), 30)
+    assert transport.is_closed
+    made.connection_lost(None)
+
+
+async def test_a_client_that_reads_slowly_has_the_time_again() -> None:
+    made, _ = opened(unanswered)
+    made.pause_writing()
+    first = made._sending
+    made.resume_writing()
+    made.pause_writing()
+    assert first is not None
+    assert first.cancelled()
+    assert made._sending is not None
+    made.connection_lost(None)
+    assert made._sending is None, "a timer keeps the connection"
 
 
 def test_connections_are_bounded_those_without_a_request_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,6 @@ from streamlog.daemon.http.api.origins import Origins
 from streamlog.daemon.http.api.resume import END
 from streamlog.daemon.http.api.streams import EventResponse, StreamCalls, fetch_request, opened_events
 from streamlog.daemon.http.node_loop import NodeLoop
-from streamlog.daemon.http.request_state import ABORT
 from streamlog.errors import (
     InvalidRequestError,
     RequestTimedOutError,
@@ -206,9 +205,7 @@ class ApiFront:
             events, request = opened_events(method, request, last_event_id)
         except (InvalidRequestError, RequestTooLargeError) as error:
             raise ApiError.of(error) from None
-        response = EventResponse(
-            send, browser, scope["state"][ABORT], reconnects=headers.get(b"accept", b"").strip().lower() == EVENTS
-        )
+        response = EventResponse(send, browser, reconnects=headers.get(b"accept", b"").strip().lower() == EVENTS)
         await self._streams.events(request, _info(method, scope, headers, None), events, body, response)
 
     async def _request(

@@ -8,8 +8,8 @@
 Records.Subscribe has ids (`resume`), and its heartbeats are comments with an id.
 
 The next response is taken from the node's loop once the previous one is written, and the connection takes no more than
-its buffer: so a slow client leaves one response waiting here and one there. A client that reads nothing for SEND_S is
-cut off.
+its buffer: so a slow client leaves one response waiting here and one there. One that does not read is cut off
+by the connection.
 
 An error found before the first event is the response's HTTP status. But a browser's EventSource reconnects only after a
 response of status 200: those that accept text/event-stream alone get an `end` event where a retry may help.
@@ -39,7 +39,6 @@ from streamlog.node.in_process_calls import InProcessStream
 from streamlog.ports import CallInfo, RpcError
 
 KEEPALIVE_S: Final = 15.0
-SEND_S: Final = 60.0
 RETRY_MS: Final = 1_000
 """A browser waits so long before it reconnects."""
 
@@ -61,33 +60,27 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class EventResponse:
     """A response of events, while it is sent."""
 
-    def __init__(self, send: Send, headers: Headers, abort: Callable[[], None], *, reconnects: bool) -> None:
-        """`abort`: closes the connection, and drops what has not been read. `reconnects`: as an EventSource does."""
+    def __init__(self, send: Send, headers: Headers, *, reconnects: bool) -> None:
+        """`reconnects`: as an EventSource does."""
         self.reconnects = reconnects
         self._send = send
         self._headers = headers
-        self._abort = abort
         self.is_open = False
 
     async def write(self, data: bytes, *, is_last: bool = False) -> None:
-        """Waits while the client does not read. Disconnected, if it does not for SEND_S."""
-        try:
-            async with timeout(SEND_S):
-                if not self.is_open:
-                    self.is_open = True
-                    headers = [
-                        *self._headers,
-                        (b"content-type", b"text/event-stream"),
-                        (b"cache-control", b"no-store"),
-                        (b"x-content-type-options", b"nosniff"),
-                        (b"x-accel-buffering", b"no"),  # nginx sends each event at once
-                    ]
-                    await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-                    data = b"retry: %d\n\n" % RETRY_MS + data
-                await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
-        except TimeoutError:
-            self._abort()
-            raise Disconnected from None
+        """Waits while the client does not read. Of one that has disconnected it is dropped."""
+        if not self.is_open:
+            self.is_open = True
+            headers = [
+                *self._headers,
+                (b"content-type", b"text/event-stream"),
+                (b"cache-control", b"no-store"),
+                (b"x-content-type-options", b"nosniff"),
+                (b"x-accel-buffering", b"no"),  # nginx sends each event at once
+            ]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            data = b"retry: %d\n\n" % RETRY_MS + data
+        await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
 
 class StreamCalls:

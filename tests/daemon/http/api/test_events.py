@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from streamlog.api.convert.records.subscribe import subscribe_query
 from streamlog.api.pb import records_pb2 as pb
+from streamlog.daemon.http import connection
 from streamlog.daemon.http.api import streams
 from streamlog.daemon.http.api.resume import ReadProgress, parse_id
 from streamlog.errors import InvalidRequestError, RequestTooLargeError
@@ -179,7 +180,7 @@ class TestEvents:
     def test_a_client_that_does_not_read_is_cut_off(
         self, cluster: InProcessCluster, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(streams, "SEND_S", 0.2)
+        monkeypatch.setattr(connection, "SEND_S", 0.2)
         path = subscribe_path(reading(topic))
         with (
             served(cluster, settings=replace(SETTINGS, streams_max=1)) as api,
