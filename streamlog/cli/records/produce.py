@@ -22,7 +22,7 @@ from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSpl
 from streamlog.cli.records.standard_input import chunks
 from streamlog.cli.records.waits import report_waits
 from streamlog.client.producer.async_producer import AsyncProducer
-from streamlog.client.producer.batches.producer_batch import ManyFuture
+from streamlog.client.producer.batches.producer_batch import ManyFuture, RecordFuture, RecordMetadata
 from streamlog.config import load_producer
 from streamlog.config.settings import producer_settings as producing
 from streamlog.errors import StreamlogError
@@ -134,7 +134,7 @@ class _Writer:
         self._topic = topic
         self._partition = partition
         self._sync = sync
-        self._in_flight: deque[ManyFuture] = deque()
+        self._in_flight: deque[ManyFuture | RecordFuture] = deque()
         self._written: dict[int, int] = {}  # partition -> records that were acknowledged
 
     async def write_all(self, lines: LineSplitter, parser: Parser) -> None:
@@ -191,19 +191,25 @@ class _Writer:
 
     async def _send_with_headers(self, record: InputRecord) -> None:
         await self._producer.wait_until_room(len(record.value or b"") + len(record.key or b""))
-        sent = self._producer.send(
-            self._topic, record.value, key=record.key, headers=record.headers, partition=self._partition
+        self._in_flight.append(
+            self._producer.send(
+                self._topic, record.value, key=record.key, headers=record.headers, partition=self._partition
+            )
         )
-        if self._sync:
-            await sent
 
     async def _take(self, left: int) -> None:
         """Waits for results until only `left` sends are open; takes all results that are known already."""
         while self._in_flight and (len(self._in_flight) > left or self._in_flight[0].done()):
-            results = await self._in_flight[0]
+            result = await self._in_flight[0]
             self._in_flight.popleft()
-            for one in results:
-                self._written[one.partition] = self._written.get(one.partition, 0) + one.record_count
+            if isinstance(result, RecordMetadata):
+                self._count(result.partition, 1)
+                continue
+            for one in result:
+                self._count(one.partition, one.record_count)
+
+    def _count(self, partition: int, records: int) -> None:
+        self._written[partition] = self._written.get(partition, 0) + records
 
     def oldest_open(self) -> object:
         """The oldest send without a result; None: there is none."""

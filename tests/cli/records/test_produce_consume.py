@@ -50,6 +50,17 @@ def test_keys_headers_and_what_is_printed(cluster: InProcessCluster) -> None:
     assert (first["offset"], first["key"]["text"], first["value"]["text"]) == (0, "k", "v;w")
 
 
+@pytest.mark.parametrize("more", [(), ("--sync",)])
+def test_records_with_headers_are_counted(cluster: InProcessCluster, more: tuple[str, ...]) -> None:
+    topic = f"headers{len(more)}"
+    cluster.create_topic(topic)
+    produce = ("produce", topic, "--verbose", "--property", "parse.headers=true", *more)
+    assert run(cluster, *produce, stdin="h:1\ta\nh:2\tb\n").stderr == f"Wrote 2 records: 2 to {topic}-0.\n".encode()
+    done = run(cluster, *produce, stdin="h:1\ta\nh:2\tb\nbad\n")
+    assert done.returncode == 1
+    assert b"The 2 lines before it are written" in done.stderr
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compression(cluster: InProcessCluster, codec: str) -> None:
     cluster.create_topic(codec)
