@@ -95,7 +95,11 @@ def as_json_line(record: ConsumerRecord) -> str:
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "headers": [
-            [name, None if value is None else value.decode(errors="backslashreplace")] for name, value in record.headers
+            [
+                name.encode(errors="surrogateescape").decode(errors="backslashreplace"),
+                None if value is None else value.decode(errors="backslashreplace"),
+            ]
+            for name, value in record.headers
         ],
     }
     for name, data in (("key", record.key), ("value", record.value)):

@@ -102,8 +102,13 @@ class Rows:
         rows: list[list[dict[str, object]] | None] = []
         for records, _ in self._parts:
             each = records.headers if records.headers is not None else [()] * len(records)
-            rows += [[{"key": key, "value": value} for key, value in one] or None for one in each]
+            rows += [[{"key": _utf8(key), "value": value} for key, value in one] or None for one in each]
         return pa.array(rows, kind)
+
+
+def _utf8(name: str) -> str:
+    """The log may have names that are not UTF-8; a column of text cannot."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def _before(records: RecordColumns, end: int) -> RecordColumns:

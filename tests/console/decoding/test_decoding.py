@@ -19,7 +19,15 @@ from streamlog.console.decoding.schemas import (
     avro_decoder,
     messages_of,
 )
-from streamlog.console.decoding.text import HEADERS_SHOWN, SHOWN_BYTES, Shown, as_text, document_text, headers_as_text
+from streamlog.console.decoding.text import (
+    HEADERS_SHOWN,
+    SHOWN_BYTES,
+    Shown,
+    as_json_line,
+    as_text,
+    document_text,
+    headers_as_text,
+)
 from streamlog.console.decoding.worker import Load, SchemaLoaded, SchemaWorker, ShownValue, Value
 from streamlog.model import Offset
 
@@ -118,6 +126,11 @@ def test_what_is_no_avro_schema_is_refused(schema: bytes) -> None:
 def test_what_is_no_descriptor_set_is_refused(schema: bytes) -> None:
     with pytest.raises(SchemaError):
         ProtobufSchema(schema)
+
+
+def test_a_line_of_a_download_is_text_whatever_the_record_has() -> None:
+    line = as_json_line(record(headers=(("\udcff", b"\xff"),)))
+    assert json.loads(line.encode())["headers"] == [["\\xff", "\\xff"]]
 
 
 def test_thousands_of_headers_are_not_all_shown() -> None:

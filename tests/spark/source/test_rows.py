@@ -37,6 +37,12 @@ def batch_of(
     return ConsumerBatch(WHERE, data, 0, read_header(data, 0), first=Offset(base), check=True)
 
 
+def test_a_name_of_a_header_that_is_not_utf_8() -> None:
+    rows = Rows(WHERE, ("headers",))
+    made = [*rows.add(batch_of([(None, b"v", (("\udcff", b"x"),), 1)], 0), 1), *rows.rest()]
+    assert [one for batch in made for one in batch.to_pylist()] == [{"headers": [{"key": "?", "value": b"x"}]}]
+
+
 @given(st.lists(records, min_size=1, max_size=4), st.sampled_from(list(Codec)), st.integers(0, 20), st.integers(0, 20))
 def test_rows_are_the_records(batches: list[Any], codec: Codec, skip: int, drop: int) -> None:
     base, expected, made = 10, [], []
