@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from streamlog.aio.standard_streams import open_standard_streams
 from streamlog.cli.common.library_logs import show_warnings
 from streamlog.cli.common.output import on_terminal
 
@@ -64,6 +65,10 @@ _OF_ALL_COMMANDS: Final = (
 
 class LazyGroup(click.Group):
     """Imports a command's module when the command is called, not when it is listed. Lists in the table's order."""
+
+    def main(self, *args: Any, **given: Any) -> Any:
+        open_standard_streams()
+        return super().main(*args, **given)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _behind_the_command(args))

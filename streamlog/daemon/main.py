@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Final, cast
 
+from streamlog.aio.standard_streams import open_standard_streams
 from streamlog.config import Loaded, load_node, print_config
 from streamlog.config.settings import log_settings
 from streamlog.config.settings import node_settings as settings
@@ -39,6 +40,7 @@ TRACEBACK_LINES_MAX: Final = 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    open_standard_streams()
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     try:
         config = load(arguments)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
 
 from streamlog.aio.call_time import CALL_TIME, CallTime
+from streamlog.aio.standard_streams import fill_standard_descriptors
 
 _new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None
 try:
@@ -79,13 +80,14 @@ class ThreadWorkers:
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """For a thread with a loop of its own: uvloop's if it is installed."""
+    fill_standard_descriptors()
     return _new_event_loop() if _new_event_loop is not None else asyncio.new_event_loop()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` with uvloop if it is installed, and fewer garbage collections. Ctrl-C cancels `main` first."""
     _tune_garbage_collector()
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 
 

@@ -107,6 +107,13 @@ class TestRefusals:
         assert "ssl.keystore.location=/no/k.pem: No such file or directory" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_is_closed(tmp_path: Path, closed: str) -> None:
+    path = write_properties(tmp_path, "node.id=7", f"log.dirs={tmp_path}/data")
+    command = [sys.executable, "-m", "streamlog.daemon.main", "--print-config", path]
+    assert subprocess.run(["bash", "-c", f'"$@" {closed}', "bash", *command], check=False, timeout=60).returncode == 0
+
+
 def test_print_config_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_properties(tmp_path, "node.id=7", f"log.dirs={tmp_path}/data", "num.partitions=3")
     assert main(["--print-config", path]) == STOPPED

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 import threading
 import time
 
@@ -92,3 +94,11 @@ def test_the_runner_runs_uvloop_where_there_is_one() -> None:
 
 def test_a_probe_may_be_nobody() -> None:
     no_probe("event", partition=1)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_loop_in_a_process_without_a_standard_stream(closed: str) -> None:
+    """libuv ends the process when it closes such a descriptor."""
+    code = "from streamlog.ports.system import new_event_loop; new_event_loop().close()"
+    command = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", code]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0

@@ -61,6 +61,12 @@ def test_records_with_headers_are_counted(cluster: InProcessCluster, more: tuple
     assert b"The 2 lines before it are written" in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_is_closed(cluster: InProcessCluster, closed: str) -> None:
+    command = ["bash", "-c", f'"$@" {closed}', "bash", *COMMAND, "topic", "list"]
+    assert subprocess.run(command, env=environment(cluster), check=False, timeout=60).returncode == 0
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compression(cluster: InProcessCluster, codec: str) -> None:
     cluster.create_topic(codec)
