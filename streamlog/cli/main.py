@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
 import click
 
 from streamlog.aio.standard_streams import open_standard_streams
+from streamlog.cli.common.failures import end_if_output_failed
 from streamlog.cli.common.library_logs import show_warnings
 from streamlog.cli.common.output import on_terminal
 
@@ -68,7 +70,11 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **given: Any) -> Any:
         open_standard_streams()
-        return super().main(*args, **given)
+        try:
+            return super().main(*args, **given)
+        except OSError as error:
+            end_if_output_failed(error)
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _behind_the_command(args))
@@ -76,7 +82,9 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Escapes the messages of all errors for the terminal."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except click.ClickException as error:
             if (shown := on_terminal(error.message, err=True)) != error.message:
                 error.message = shown  # type: ignore[misc]  # click's classes differ in how they are made again

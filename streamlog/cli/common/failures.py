@@ -6,6 +6,8 @@ The node's message has the problem; the remedy in terms of this tool is added he
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterable
 from typing import Final
@@ -20,6 +22,8 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 NAMED_MAX: Final = 5
 """Subjects that one error names."""
+
+_NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # What to do, for errors whose message does not say it.
 _REMEDIES: Final[dict[type[StreamlogError], str]] = {
@@ -141,6 +145,16 @@ def _remedy(error: StreamlogError) -> str:
 
 def failed(error: StreamlogError) -> click.ClickException:
     return click.ClickException(sentence(error))
+
+
+def end_if_output_failed(error: OSError) -> None:
+    """Ends the process if standard output cannot be written. What is left of it is dropped, since that would fail again
+    at the end. A closed pipe is click's.
+    """
+    if error.errno in _NOT_WRITTEN and error.filename is None:  # files have names
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.ClickException(f"standard output cannot be written: {error.strerror}").show()
+        sys.exit(FAILED)
 
 
 def complain(error: StreamlogError, about: str = "") -> None:

@@ -67,6 +67,18 @@ def test_a_standard_stream_that_is_closed(cluster: InProcessCluster, closed: str
     assert subprocess.run(command, env=environment(cluster), check=False, timeout=60).returncode == 0
 
 
+@pytest.mark.parametrize("command", ["-h", "consume full --from-beginning --until-end", "topic list -o json"])
+def test_output_that_cannot_be_written(cluster: InProcessCluster, command: str) -> None:
+    if command.startswith("consume"):
+        cluster.create_topic("full")
+        run(cluster, "produce", "full", stdin="x\n" * 10_000)
+    full = ["bash", "-c", '"$@" > /dev/full', "bash", *COMMAND, *command.split()]
+    done = subprocess.run(full, env=environment(cluster), capture_output=True, check=False, timeout=60)
+    said = b"Error: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr[-len(said) :]) == (1, said)
+    assert b"Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compression(cluster: InProcessCluster, codec: str) -> None:
     cluster.create_topic(codec)
