@@ -59,6 +59,7 @@ class _RecordsPage:
         self._rows: list[Row] = []
         self._tail: RecordTail | None = None  # None: not followed, or to be stopped
         self._following = False
+        self._latest: object = None  # the search or the tail that was begun last: the page shows its records alone
 
     def build(self) -> None:
         self._form = form = RecordsForm(self._page, self._decoder)
@@ -98,20 +99,27 @@ class _RecordsPage:
 
     async def _search(self, question: BrowseRequest) -> None:
         """One at a time in a page: Enter in a field asks for one, too."""
+        self._latest = question
         self._read.disable()
         self._status.set_text("Reading ...")
         try:
             async with _searches:
                 found = await browse(self._page.sampler.admin, self._settings, question)
         except StreamlogError as error:
-            self._status.set_text(error.message)
+            self._say(question, error.message)
             return
         finally:
             self._read.enable()
+        if self._latest is not question:
+            return
         self._records = deque(found.records, maxlen=RECORDS_MAX)
         await self._show_again()
         more = "" if found.complete else "; there may be more"
-        self._status.set_text(f"{len(found.records)} records shown, {found.scanned:,} looked at{more}.")
+        self._say(question, f"{len(found.records)} records shown, {found.scanned:,} looked at{more}.")
+
+    def _say(self, work: object, text: str) -> None:
+        if self._latest is work:
+            self._status.set_text(text)
 
     async def follow(self) -> None:
         if self._tail is not None:
@@ -131,7 +139,7 @@ class _RecordsPage:
             self._following = False
 
     async def _follow(self, tail: RecordTail, partition: int | None) -> None:
-        self._tail = tail
+        self._latest = self._tail = tail
         self._button.set_text("Stop")
         self._button.set_icon("stop")
         self._records = deque(maxlen=TAIL_KEPT)
@@ -139,9 +147,9 @@ class _RecordsPage:
         try:
             await tail.start(self._page.sampler.admin, partition)
             await self._show_new(tail)
-            self._status.set_text(f"{len(self._records)} records; stopped.")
+            self._say(tail, f"{len(self._records)} records; stopped.")
         except StreamlogError as error:
-            self._status.set_text(error.message)
+            self._say(tail, error.message)
         finally:
             self._tail = None
             self._button.set_text("Follow")
@@ -153,7 +161,7 @@ class _RecordsPage:
         while self._tail is tail and not client.is_deleted:
             self._status.set_text(f"Following: {seen:,} new records, the last {len(self._records)} shown.")
             found = await tail.read(TAIL_AT_ONCE, TAIL_WAIT_S)
-            if found:
+            if found and self._tail is tail:
                 seen += len(found)
                 self._records.extendleft(found)
                 drop_beyond(self._records, KEPT_BYTES_MAX)
