@@ -165,8 +165,9 @@ class _Counted:
 
 
 class _Pipe:
-    """Both directions between a feed and a handler in this process. A message is taken once the next one is "
-    "requested."""
+    """Both directions between a feed and a handler in this process. A message is taken once the next one is
+    requested.
+    """
 
     def __init__(self) -> None:
         self.up: asyncio.Queue[pb.FetchStreamRequest] = asyncio.Queue()  # bounded by the partitions of a call
