@@ -46,7 +46,7 @@ class Emptiest:
         member = self._members[index]
         count = len(self._owned[member.member_id])
         if self._quota is None or count < self._quota[member.member_id]:
-            for rack in {_ANY, member.rack}:
+            for rack in dict.fromkeys((_ANY, member.rack)):
                 heappush(self._heaps.setdefault(rack, []), (count, index))
 
     def _top(self, rack: str) -> tuple[int, int] | None:
