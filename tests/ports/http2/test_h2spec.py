@@ -37,12 +37,25 @@ async def run(program: Path, address: str, report: Path, *options: str) -> tuple
     command = [str(program), "-h", host, "-p", port, "-o", str(WAIT_S), "-j", str(report), *options]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     await process.communicate()
+    return outcome(report)
+
+
+def outcome(report: Path) -> tuple[set[str], int]:
     failed, count = set(), 0
-    for case in ET.parse(report).iter("testcase"):
+    text = report.read_bytes().replace(b"\0", b"")  # h2spec copies what a frame holds
+    for case in ET.fromstring(text).iter("testcase"):
         count += case.find("skipped") is None
-        if case.find("error") is not None or case.find("failure") is not None:
+        problems = [*case.iter("error"), *case.iter("failure")]
+        if any(not is_close(problem.text or "") for problem in problems):
             failed.add(f"{case.get('package')}: {case.get('classname')}")
     return failed, count
+
+
+def is_close(problem: str) -> bool:
+    """The connection may be closed, and was: a frame that arrives afterwards is answered by the kernel, with a reset,
+    which h2spec takes for an error. Its PING behind a GOAWAY does so where it is a packet of its own.
+    """
+    return problem.startswith("Connection closed") and "connection reset by peer" in problem
 
 
 async def test_h2spec(tmp_path: Path) -> None:
