@@ -305,15 +305,19 @@ class Simulation:
         wanted = {
             target.partition: self.plan.topic(target.partition.topic).replication_factor for target in self.crew.targets
         }
-        ends: dict[TopicPartition, list[tuple[Offset, Offset]]] = {partition: [] for partition in wanted}
+        ends = self._replica_ends()
+        return all(
+            len(ends.get(partition, ())) == count and len({offset for pair in ends[partition] for offset in pair}) == 1
+            for partition, count in wanted.items()
+        )
+
+    def _replica_ends(self) -> dict[TopicPartition, list[tuple[Offset, Offset]]]:
+        """End and high watermark of each replica on nodes that live."""
+        ends: dict[TopicPartition, list[tuple[Offset, Offset]]] = {}
         for host in self.living():
             for log, high_watermark in self.watch.replicas(_process_of(host)):
-                if log.partition in ends:
-                    ends[log.partition].append((log.log_end_offset, high_watermark))
-        return all(
-            len(found) == wanted[partition] and len({offset for pair in found for offset in pair}) == 1
-            for partition, found in ends.items()
-        )
+                ends.setdefault(log.partition, []).append((log.log_end_offset, high_watermark))
+        return ends
 
     async def _read_all(self, reader: str) -> None:
         """I7: from the beginning of each partition to its end."""
