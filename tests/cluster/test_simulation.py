@@ -41,6 +41,7 @@ FOUND = {
     2060556: "the last batches of a removed log were read from the files of the one created since",
     2087753: "a consumer asked a slow node for topics created a second ago, and the plan's client ended with the error",
     2091634: "a damaged epoch above its leader's own was copied; when it was cut off again, its end had counted",
+    2101304: "two base offsets in a row each that of the next batch: the second batch, which joins, was believed",
     2000695: "a disk is lost after the report that its leader counts later",
 }
 """Seeds that have found something, in the product or in what checks it."""

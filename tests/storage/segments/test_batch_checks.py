@@ -90,7 +90,7 @@ def test_a_damaged_header_is_never_served(rig: Rig, damage: str, number: int, si
     rig.machine.disk.damage(SEGMENT, position, DAMAGES[damage](header))
     rig.start()
     assert rig.log.damage is None  # the start does not read it
-    found, missing = readable(rig, size_max)
+    found, missing = readable(rig)
     assert all(VALUES[offset] == value for offset, value in found.items())
     assert len(missing) == 1
     begin, end = missing[0]
@@ -161,6 +161,25 @@ def test_a_batch_behind_missing_offsets_is_in_doubt(rig: Rig) -> None:
     ]
     rig.log.serves_doubtful = True
     assert readable(rig)[1] == [(3, 4)], "it is served where no replica can say more"
+
+
+@pytest.mark.parametrize("moved", [2, 5])
+def test_batches_between_missing_offsets_and_a_contradiction_are_in_doubt(rig: Rig, moved: int) -> None:
+    """Base offsets in a row are each the next batch's (seed 2101304 of the cluster): behind the gap all join, up to
+    a batch whose offset the one before has.
+    """
+    for number in range(3, 3 + moved):
+        position, _ = header_at(rig, number)
+        rig.machine.disk.damage(SEGMENT, position, struct.pack(">q", number + 1))
+    rig.start()
+    found, missing = readable(rig)
+    assert missing == [(3, 4), (4, 4 + moved)]
+    assert not found.keys() & set(range(3, 4 + moved))
+    (examined,) = rig.log.damaged_segments.values()
+    assert [(one.begin_offset, one.end_offset, one.in_doubt) for one in examined.damages] == [
+        (3, 4, False),
+        (4, 4 + moved, True),
+    ]
 
 
 @pytest.mark.parametrize("epoch", [0, 2, 9])
