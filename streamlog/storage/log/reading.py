@@ -173,6 +173,7 @@ async def _read_checked(
         first_last_offset=last_offset,
         bound=segment_end,
         epochs=epochs,
+        gapless_from=None if log.has_gaps else log.log_start_offset,
         strict_epochs=True,
     )
     checked = await segment.file.read_with(stop - anchor, anchor, partial(_checked_plain, context, start, offset))

@@ -48,6 +48,7 @@ class BatchContext(Struct, frozen=True, kw_only=True):
     bound: Offset  # no batch ends above it: the next segment's base offset, the log's end
     epochs: Sequence[EpochEntry] = NO_EPOCHS  # the log's table
     previous_epoch: LeaderEpoch = NO_LEADER_EPOCH  # of the previous batch
+    gapless_from: Offset | None = None  # no offset from here on is missing; None: some may be, or the caller looks
     strict_epochs: bool = False  # a leader epoch that is not the table's is a fault by itself
 
 
@@ -171,6 +172,10 @@ def _header_fault(
         if header.last_offset != context.first_last_offset:
             return f"last offset {header.last_offset}, but the index says {context.first_last_offset}"
         joins = True
+    if not joins and context.gapless_from is not None:
+        missing = max(expected, context.gapless_from)
+        if header.base_offset > missing:
+            return f"no batch at offset {missing}"
     by_table = epoch_in(context.epochs, header.last_offset)
     if joins and header.leader_epoch == by_table and header.leader_epoch >= epoch:
         return ""

@@ -163,8 +163,9 @@ def test_a_batch_behind_missing_offsets_is_in_doubt(rig: Rig) -> None:
     assert readable(rig)[1] == [(3, 4)], "it is served where no replica can say more"
 
 
+@pytest.mark.parametrize("size_max", [1, 1 << 20])
 @pytest.mark.parametrize("moved", [2, 5])
-def test_batches_between_missing_offsets_and_a_contradiction_are_in_doubt(rig: Rig, moved: int) -> None:
+def test_batches_between_missing_offsets_and_a_contradiction_are_in_doubt(rig: Rig, moved: int, size_max: int) -> None:
     """Base offsets in a row are each the next batch's (seed 2101304 of the cluster): behind the gap all join, up to
     a batch whose offset the one before has.
     """
@@ -172,7 +173,7 @@ def test_batches_between_missing_offsets_and_a_contradiction_are_in_doubt(rig: R
         position, _ = header_at(rig, number)
         rig.machine.disk.damage(SEGMENT, position, struct.pack(">q", number + 1))
     rig.start()
-    found, missing = readable(rig)
+    found, missing = readable(rig, size_max)
     assert missing == [(3, 4), (4, 4 + moved)]
     assert not found.keys() & set(range(3, 4 + moved))
     (examined,) = rig.log.damaged_segments.values()
