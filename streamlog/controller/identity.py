@@ -7,8 +7,9 @@ from typing import Final
 from msgspec import Struct
 
 from streamlog.api.pb import identification_pb2 as pb
-from streamlog.api.responses import parse_response
+from streamlog.api.responses import parse_response, unusable
 from streamlog.errors import BrokerNotAvailableError, Status
+from streamlog.metadata.cluster import CLUSTER_ID_LENGTH_MAX
 from streamlog.metadata.records import Broker
 from streamlog.metadata.view import address
 from streamlog.model import BrokerId
@@ -43,10 +44,13 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
     finally:
         await channel.close()
     answer = parse_response(pb.IdentifyResponse, data, where, bytes_max=_RESPONSE_BYTES_MAX)
+    cluster_id = answer.cluster_id  # it may become this node's, which is written
+    if len(cluster_id) > CLUSTER_ID_LENGTH_MAX or not (cluster_id.isascii() and cluster_id.isprintable()):
+        raise unusable(pb.IdentifyResponse.DESCRIPTOR.full_name, where, "its cluster id is none")
     return Identified(
         node_id=BrokerId(answer.node_id),
         incarnation_id=answer.incarnation_id,
-        cluster_id=answer.cluster_id,
+        cluster_id=cluster_id,
         voters=answer.voters,
     )
 

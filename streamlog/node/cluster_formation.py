@@ -142,8 +142,9 @@ class ClusterFormation:
         return found[0]
 
     async def _ask_until_known(self, address: str) -> Identified:
-        pause = _Pause(self._random)
+        pause, loop = _Pause(self._random), asyncio.get_running_loop()
         while True:
+            begin = loop.time()
             try:
                 answer = await identify(self._network, address, timeout_s=IDENTIFY_TIMEOUT_S, wait_s=IDENTIFY_WAIT_S)
             except (RpcError, StreamlogError):
@@ -151,6 +152,8 @@ class ClusterFormation:
                 continue
             if answer.cluster_id:
                 return answer
+            if loop.time() - begin < PAUSE_S[1]:
+                await pause.wait()  # the other side did not wait
 
 
 class _Found(Exception):
