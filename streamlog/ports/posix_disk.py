@@ -1,8 +1,9 @@
 """The disk port on a POSIX file system: Linux, where each call below does what the contract says.
 
 Calls that may wait for the device run in threads: `syncs` for files and file systems, a small pool for directories and
-one for cold reads, so that a slow read never delays a sync. Another thread frees the blocks of removed files: for a
-gigabyte in the page cache that takes the kernel 0.2 s.
+one for cold reads, so that a slow read never delays a sync. Each device has its own (`DeviceThreads`): one that hangs
+does not hold up the others. Another thread frees the blocks of removed files: for a gigabyte in the page cache that
+takes the kernel 0.2 s.
 Everything else is a system call on the page cache, made on the event loop. One PosixFileSystem serves a node; it is
 used from the node's event loop only, except for the work in its own threads.
 
@@ -150,11 +151,11 @@ class PosixFile:
 
     async def read(self, size: int, offset: int) -> bytes:
         descriptor = self._open()
-        return await self._off_loop(self._system.readers, lambda: _pread(descriptor, size, offset))
+        return await self._off_loop(self._threads.readers, lambda: _pread(descriptor, size, offset))
 
     async def read_with(self, size: int, offset: int, work: Callable[[bytes], T]) -> T:
         descriptor = self._open()
-        return await self._off_loop(self._system.readers, lambda: work(_pread(descriptor, size, offset)))
+        return await self._off_loop(self._threads.readers, lambda: work(_pread(descriptor, size, offset)))
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         descriptor = self._open()
@@ -192,7 +193,7 @@ class PosixFile:
     async def sync(self) -> None:
         descriptor = self._open()
         if self._syncs is None:
-            self._syncs = SyncsInTurn(self._system.syncs, descriptor, self._path, file_system=False)
+            self._syncs = SyncsInTurn(self._threads.syncs, descriptor, self._path, file_system=False)
         self._use()
         await self._syncs.sync(self._release)
 
@@ -202,6 +203,10 @@ class PosixFile:
             self._closed = True
         if closes:
             os.close(self._descriptor)
+
+    @cached_property
+    def _threads(self) -> DeviceThreads:
+        return self._system.threads_of(self._descriptor)
 
     def _open(self) -> int:
         if self._closed:
@@ -242,19 +247,13 @@ class PosixLock:
             self._descriptor = None
 
 
-class PosixFileSystem:
-    """Close it after all of its files: `close` waits for the threads."""
+class DeviceThreads:
+    """What works for the files of one device. Threads are begun when they are needed."""
 
-    def __init__(self, *, sync_threads: int = 4, read_threads: int = 4) -> None:
+    def __init__(self, sync_threads: int, read_threads: int) -> None:
         self._sync_threads = sync_threads
-        self._directory_syncers = ThreadPoolExecutor(sync_threads, "disk-sync-dir")
+        self.directory_syncers = ThreadPoolExecutor(sync_threads, "disk-sync-dir")
         self.readers = ThreadPoolExecutor(read_threads, "disk-read")
-        self._closers = ThreadPoolExecutor(1, "disk-free")
-        self.spares = SpareFiles()
-        self._unlinked_open = threading.Semaphore(UNLINKED_OPEN_MAX)  # descriptors that wait to be closed
-        # One for each directory that `sync_all` was called for, kept open: syncfs reports a failed write only through
-        # descriptors that were open when it failed.
-        self._synced: dict[str, tuple[int, SyncsInTurn]] = {}
 
     @cached_property
     def syncs(self) -> Syncs:
@@ -264,8 +263,35 @@ class PosixFileSystem:
     def close(self) -> None:
         if "syncs" in self.__dict__:
             self.syncs.close()
-        self._directory_syncers.shutdown()
+        self.directory_syncers.shutdown()
         self.readers.shutdown()
+
+
+class PosixFileSystem:
+    """Close it after all of its files: `close` waits for the threads."""
+
+    def __init__(self, *, sync_threads: int = 4, read_threads: int = 4) -> None:
+        """For each device so many."""
+        self._new_threads = partial(DeviceThreads, sync_threads, read_threads)
+        self._threads: dict[int, DeviceThreads] = {}  # by device
+        self._closers = ThreadPoolExecutor(1, "disk-free")
+        self.spares = SpareFiles()
+        self._unlinked_open = threading.Semaphore(UNLINKED_OPEN_MAX)  # descriptors that wait to be closed
+        # One for each directory that `sync_all` was called for, kept open: syncfs reports a failed write only through
+        # descriptors that were open when it failed.
+        self._synced: dict[str, tuple[int, SyncsInTurn]] = {}
+
+    def threads_of(self, descriptor: int) -> DeviceThreads:
+        return self._threads_on(os.fstat(descriptor).st_dev)
+
+    def _threads_on(self, device: int) -> DeviceThreads:
+        if device not in self._threads:
+            self._threads[device] = self._new_threads()
+        return self._threads[device]
+
+    def close(self) -> None:
+        for threads in self._threads.values():
+            threads.close()
         self._closers.shutdown()
         self.close_syncfs_descriptors()
         self.spares.close()
@@ -339,7 +365,8 @@ class PosixFileSystem:
         return sorted(self.spares.attempt(lambda: os.listdir(absolute(directory))))
 
     async def sync_dir(self, directory: str) -> None:
-        await off_loop(self._directory_syncers, partial(self._with_directory, absolute(directory), os.fsync))
+        pool = self._threads_on(os.stat(absolute(directory)).st_dev).directory_syncers
+        await off_loop(pool, partial(self._with_directory, directory, os.fsync))
 
     def _with_directory(self, path: str, work: Callable[[int], None]) -> None:
         descriptor = self.spares.open(path, os.O_RDONLY)
@@ -351,7 +378,7 @@ class PosixFileSystem:
     async def sync_all(self, path: str) -> None:
         if path not in self._synced:
             descriptor = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
-            self._synced[path] = descriptor, SyncsInTurn(self.syncs, descriptor, path, file_system=True)
+            self._synced[path] = descriptor, SyncsInTurn(self.threads_of(descriptor).syncs, descriptor, path, file_system=True)
         await self._synced[path][1].sync()
 
     def free_bytes(self, path: str) -> int:

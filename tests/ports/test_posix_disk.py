@@ -12,12 +12,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamlog.ports import posix_disk
 from streamlog.ports.posix_disk import LARGE_BYTES, PosixFileSystem
-from streamlog.ports.threads.syncs import Ended
+from streamlog.ports.threads.syncs import Ended, ThreadSyncs
 
 from .loopdev import LoopDisk, run_tool, unavailable
 
@@ -65,7 +66,7 @@ def test_a_descriptor_outlives_its_close_while_a_thread_works_on_it(fs: PosixFil
         file = fs.open(f"{tmp_path}/a", create=True)
         file.pwritev([b"x"], 0)
         gate = threading.Event()
-        fs.readers.submit(gate.wait)  # the only thread for reads is busy
+        file._threads.readers.submit(gate.wait)  # the only thread for reads is busy
         reading = asyncio.ensure_future(file.read(1, 0))
         await asyncio.sleep(0)
         file.close()
@@ -76,6 +77,49 @@ def test_a_descriptor_outlives_its_close_while_a_thread_works_on_it(fs: PosixFil
 
     asyncio.run(work())
     assert f"{tmp_path}/a" not in open_paths()
+
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.mark.skipif(
+    not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK) or MEMORY.stat().st_dev == Path("/tmp").stat().st_dev,
+    reason="needs a second file system: /dev/shm",
+)
+def test_a_device_that_hangs_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, sync = threading.Event(), os.fdatasync
+    monkeypatch.setattr(posix_disk, "new_syncs", ThreadSyncs)
+    fs = PosixFileSystem(sync_threads=1, read_threads=1)
+    other = f"{MEMORY}/streamlog-{os.getpid()}"
+    hung, healthy = fs.open(f"{tmp_path}/a", create=True), fs.open(other, create=True)
+
+    def hang(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == hung.path:
+            gate.wait()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", hang)
+
+    async def work() -> None:
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(hung.sync())]
+        hung._threads.readers.submit(gate.wait)
+        waiting.append(asyncio.ensure_future(hung.read(1, 0)))
+        async with asyncio.timeout(60):
+            await healthy.sync()
+            await fs.sync_dir(str(MEMORY))
+            assert await healthy.read(1, 0) == b""
+        assert not any(one.done() for one in waiting)
+        gate.set()
+        await asyncio.gather(*waiting)
+
+    try:
+        asyncio.run(work())
+    finally:
+        gate.set()
+        os.unlink(other)
+        hung.close()
+        healthy.close()
+        fs.close()
 
 
 def open_paths() -> list[str]:
