@@ -284,10 +284,13 @@ class Http2Connection(FrameReader):
         self.check_begun(number)
         if len(payload) != 4:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "RST_STREAM has four bytes")
+        call = self.calls.get(number)
+        if call is None:  # this end has ended it already: the usual end of a call whose caller had not ended its side
+            self.count_idle(1)
+            return
         self.count_reset()
-        call = self.calls.pop(number, None)
-        if call is not None:
-            self.on_peer_reset(call, int.from_bytes(payload, "big"))
+        del self.calls[number]
+        self.on_peer_reset(call, int.from_bytes(payload, "big"))
 
     def _on_settings(self, number: int, flags: int, payload: bytes) -> None:
         if number:

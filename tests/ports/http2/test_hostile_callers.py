@@ -125,6 +125,19 @@ RESETS = [
 ]
 
 
+async def test_a_reset_of_a_call_that_has_ended_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers of this project's answer so where a stream ends whose caller had not ended its side."""
+    monkeypatch.setattr(limits, "RESETS_MAX", 2)
+    served = Served()
+    peer = served.peer()
+    for number in range(1, 20, 2):
+        peer.feed(peer.call(number, ECHO) + data(number, message(b"a"), last=True))
+        await settled()
+        peer.feed(frames.reset(number, Code.NO_ERROR))
+    assert peer.end() is None
+    assert peer.messages(19) == message(b"a")
+
+
 @pytest.mark.parametrize("one", RESETS)
 async def test_calls_that_are_reset_are_bounded(
     one: Callable[[Peer, int], bytes], monkeypatch: pytest.MonkeyPatch

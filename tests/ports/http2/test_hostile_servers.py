@@ -48,6 +48,18 @@ def check_nothing_held(peer: Peer) -> None:
     assert not peer.connection.calls
 
 
+async def test_a_reset_behind_the_end_of_a_call_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RESETS_MAX", 2)
+    peer = connected()
+    for number in range(1, 20, 2):
+        call = await begun(peer, None)
+        end = peer.headers(number, [*RESPONSE, ("grpc-status", "0")], last=True)
+        peer.feed(end + frames.reset(number, Code.NO_ERROR))
+        assert await ended(call) == ("OK", "")
+    assert peer.end() is None
+    check_nothing_held(peer)
+
+
 async def test_a_call() -> None:
     peer = connected()
     call = await begun(peer)
