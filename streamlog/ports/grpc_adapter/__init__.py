@@ -11,6 +11,7 @@ handlers            from a request's headers to its handler, and from the outcom
 call                one call, on either side: messages, and how much may be under way
 connection          HTTP/2, on either side
 frame_reader        what arrives there, as frames and header blocks, bounded
+send_progress       whether a peer takes what was written
 inflow              what has arrived and is not read, bounded for a whole server
 frames              HTTP/2's frames
 metadata            gRPC's header fields

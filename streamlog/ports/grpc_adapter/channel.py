@@ -5,7 +5,8 @@
                       +--> failed: later calls fail at once, for backoff_s
 
 With TLS, later calls get another connection once the certificates were renewed; the old one ends with its last call. A
-peer from which nothing comes is asked by a ping, and given up without an answer.
+peer from which nothing comes is asked by a ping, and given up without an answer, unless it still takes what was written
+before (`send_progress`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from streamlog.ports.grpc_adapter.client_connection import (
 from streamlog.ports.grpc_adapter.connecting import connected_socket
 from streamlog.ports.grpc_adapter.frames import Code
 from streamlog.ports.grpc_adapter.metadata import TIMEOUT, Pairs, request_fields, timeout_text
+from streamlog.ports.grpc_adapter.send_progress import SendProgress
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.tls.handshakes import closed_at_once, failed_handshake
@@ -239,10 +241,19 @@ class GrpcChannel:
             elif loop.time() - used_at >= settings.idle_s:
                 connection.end(Code.NO_ERROR, "idle")
             if not connection.heard:
-                connection.write(frames.PING_OF_OURS)
-                await asyncio.sleep(settings.keepalive_timeout_s)
-                if not connection.heard:
-                    connection.lose("the node does not answer")
+                await self._ping(connection)
+
+    async def _ping(self, connection: ClientConnection) -> None:
+        """Ends it where no answer comes, and the node takes nothing of what was written before either."""
+        progress = SendProgress(connection.transport)
+        connection.write(frames.PING_OF_OURS)
+        while True:
+            await asyncio.sleep(self._settings.keepalive_timeout_s)
+            if connection.heard:
+                return
+            if not progress.has_advanced():
+                connection.lose("the node does not answer")
+                return
 
     async def call_each(self, method: str, timeout_s: float) -> None:
         """Call a method with an empty request on each connection that has calls. Its failures are left to these."""

@@ -20,6 +20,7 @@ from streamlog.ports.grpc_adapter.accepting.deferred_accept import defer_accept
 from streamlog.ports.grpc_adapter.accepting.listener import Acceptor, bind
 from streamlog.ports.grpc_adapter.handlers import Handlers
 from streamlog.ports.grpc_adapter.inflow import Inflow
+from streamlog.ports.grpc_adapter.send_progress import SendProgress
 from streamlog.ports.grpc_adapter.server_connection import ServerConnection
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
@@ -143,24 +144,26 @@ class GrpcServer:
             beginning.cancel()
 
     async def _watch(self) -> None:
-        """Pings those from which nothing comes, and closes those that are not used."""
+        """Pings those from which nothing comes, and closes those that are not used. One that does not answer, but takes
+        what was written before, is asked again the next time.
+        """
         settings, loop = self.settings, asyncio.get_running_loop()
         while True:
             looked = list(self._open)
             for one in looked:
                 one.heard = False
             await asyncio.sleep(settings.server_keepalive_s)
-            asked = []
+            asked: list[tuple[ServerConnection, SendProgress]] = []
             for one in looked:
                 if not one.calls and loop.time() - one.idle_since > settings.server_idle_s:
                     one.leave()
                 elif not one.heard and not one.is_closed:
+                    asked.append((one, SendProgress(one.transport)))
                     one.write(frames.PING_OF_OURS)
-                    asked.append(one)
             if asked:
                 await asyncio.sleep(settings.keepalive_timeout_s)
-                for one in asked:
-                    if not one.heard:
+                for one, progress in asked:
+                    if not one.heard and not progress.has_advanced():
                         one.lose("the caller does not answer")
 
     async def close(self, *, grace_s: float = 0.0) -> None:
