@@ -2,6 +2,7 @@
 
 acl            one access control list entry, with Kafka's terms
 acl_rules      all entries, indexed: which one decides about an operation
+addresses      the form in which callers' IP addresses are known
 principals     a certificate's subject to a principal's name
 passwords      salted hashes
 tokens         JSON web tokens of an issuer whose keys are known

@@ -7,7 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.access.addresses import address_of
 from streamlog.errors import InvalidRequestError
+from streamlog.printable import escaped
 
 NAME_LENGTH_MAX: Final = 249
 PRINCIPAL_LENGTH_MAX: Final = 1_024
@@ -135,10 +137,7 @@ def check_acl(acl: Acl) -> None:
             f"the name of a resource must have 1 to {NAME_LENGTH_MAX} characters", field="name", limit=NAME_LENGTH_MAX
         )
     check_principal(acl.principal)
-    if not 0 < len(acl.host) <= HOST_LENGTH_MAX:
-        raise InvalidRequestError(
-            f"host {acl.host!r} must be an IP address, or * for all", field="host", limit=HOST_LENGTH_MAX
-        )
+    check_host(acl.host)
     if acl.resource_type is AclResourceType.CLUSTER and acl.name not in (CLUSTER_NAME, WILDCARD):
         raise InvalidRequestError(f"the name of the cluster resource is {CLUSTER_NAME}", field="name")
     if acl.operation not in OPERATIONS_OF[acl.resource_type]:
@@ -148,6 +147,19 @@ def check_acl(acl: Acl) -> None:
             field="operation",
             limit=known,
         )
+
+
+def check_host(host: str) -> None:
+    """InvalidRequestError unless callers are known by it, or it is *."""
+    usual = host if host == WILDCARD else address_of(host)
+    if usual is None:
+        raise InvalidRequestError(
+            f"host {escaped(host[:HOST_LENGTH_MAX])!r} must be an IP address, or * for all",
+            field="host",
+            limit=HOST_LENGTH_MAX,
+        )
+    if usual != host:
+        raise InvalidRequestError(f"host {host} would match no caller: it must be written as {usual}", field="host")
 
 
 def check_principal(principal: str) -> None:

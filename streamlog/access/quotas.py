@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from streamlog.access.addresses import address_of
 from streamlog.errors import InvalidRequestError
 from streamlog.printable import escaped
 
@@ -176,20 +176,6 @@ def _check_address(entity: QuotaEntity) -> None:
             f"ip {escaped((entity.ip or '')[:80])} is not an IP address in its usual form: 10.0.0.7, 2001:db8::7",
             field="ip",
         )
-
-
-def address_of(text: str) -> str | None:
-    """The usual form of an IP address, of an IPv4 address in the form of IPv6, too. None: it is none, or has a zone
-    (fe80::7%eth0): callers are known without theirs.
-    """
-    try:
-        found = ip_address(text)
-    except ValueError:
-        return None
-    if "%" in text:
-        return None
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return str(mapped or found)
 
 
 def check_limit(entity: QuotaEntity, key: str, value: float | None) -> None:

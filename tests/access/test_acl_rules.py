@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType, PatternType
+from streamlog.access.acl import Acl, AclOperation, AclPermission, AclResourceType, PatternType, check_acl
 from streamlog.access.acl_rules import AclRules
+from streamlog.errors import InvalidRequestError
 
 O = AclOperation  # noqa: E741
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
@@ -123,3 +125,25 @@ def test_as_the_model_decides(acls: list[Acl], principal: str, operation: AclOpe
     assert may(acls, principal, operation, name) == (allowed and not denied)
     if allowed and not denied:
         assert AclRules(acls).may_for_any(principal, "h", operation, TOPIC) or name == "*"
+
+
+@pytest.mark.parametrize("host", ["*", "10.0.0.7", "2001:db8::1"])
+def test_hosts_that_callers_are_known_by(host: str) -> None:
+    check_acl(acl("User:a", O.READ, "t", host=host))
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("2001:DB8::1", "must be written as 2001:db8::1"),
+        ("::ffff:10.0.0.7", "must be written as 10.0.0.7"),
+        ("10.0.0.300", "must be an IP address"),
+        ("host.example", "must be an IP address"),
+        ("fe80::7%eth0", "must be an IP address"),
+        ("", "must be an IP address"),
+    ],
+)
+def test_a_host_that_would_match_no_caller_is_refused(host: str, reason: str) -> None:
+    """Above all in a DENY entry: it would protect nothing."""
+    with pytest.raises(InvalidRequestError, match=reason):
+        check_acl(acl("User:a", O.READ, "t", host=host, permission=AclPermission.DENY))

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from streamlog.access.addresses import address_of
 from streamlog.access.quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -16,7 +17,6 @@ from streamlog.access.quotas import (
     QuotaFilter,
     QuotaHolder,
     QuotaMatch,
-    address_of,
     check_entity,
     check_limit,
     limit_of,

@@ -8,7 +8,8 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from streamlog.access.quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaMatch, address_of, check_limit
+from streamlog.access.addresses import address_of
+from streamlog.access.quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaMatch, check_limit
 from streamlog.cli.common.nouns import Command, Noun
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin

@@ -13,7 +13,8 @@ from typing import Final
 from msgspec import Struct
 from nicegui import ui
 
-from streamlog.access.quotas import ADDRESS_KEYS, DEFAULT, KEYS, QuotaEntity, address_of, check_entity, check_limit
+from streamlog.access.addresses import address_of
+from streamlog.access.quotas import ADDRESS_KEYS, DEFAULT, KEYS, QuotaEntity, check_entity, check_limit
 from streamlog.console.access.caller import may
 from streamlog.console.access.roles import Action
 from streamlog.console.collection.sampler import ClusterSampler
