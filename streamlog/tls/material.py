@@ -172,7 +172,14 @@ def _checked(where: str, key: bytes, chain: bytes, roots: bytes, roots_expire: d
             "the chain must begin with the key's own certificate",
         )
     now = datetime.datetime.now(datetime.UTC)
+    begins = max(one.not_valid_before_utc for one in certificates)
     expires = min(one.not_valid_after_utc for one in certificates)
+    if begins > now:
+        raise _wrong(
+            where,
+            f"the certificate {own.subject.rfc4514_string()} is valid from {begins:%Y-%m-%d %H:%M} UTC on, and it is "
+            f"{now:%Y-%m-%d %H:%M} here: wait, use another, or correct this machine's clock",
+        )
     if expires <= now:
         raise _wrong(where, f"the certificate {own.subject.rfc4514_string()} expired at {expires:%Y-%m-%d %H:%M} UTC")
     return Material(

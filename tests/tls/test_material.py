@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from streamlog.errors import InvalidConfigError
 from streamlog.model import BrokerId
+from streamlog.tls import authority as authority_module
 from streamlog.tls.authority import AUTHORITY_DAYS, CA_CERTIFICATE, Authority
 from streamlog.tls.material import FILE_BYTES_MAX, MaterialFiles
 
@@ -139,3 +140,10 @@ def test_a_fifo_is_refused_at_once(authority: Authority, tmp_path: Path) -> None
     """To open one waits for its writer, for ever."""
     os.mkfifo(tmp_path / "fifo", 0o600)
     assert refused(files(tmp_path / "fifo")).endswith("not a regular file")
+
+
+def test_a_certificate_that_is_not_valid_yet(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authority_module, "_BACKDATED", -datetime.timedelta(days=1))
+    reason = refused(files(authority.add_client("c", days=10)))
+    assert "is valid from" in reason
+    assert "correct this machine's clock" in reason
