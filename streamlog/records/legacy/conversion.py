@@ -13,7 +13,7 @@ from streamlog.errors import InvalidRecordError
 from streamlog.records.batch import BatchFields, encode_batch
 from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX, too_large
 from streamlog.records.header import Buffer, Codec, TimestampType
-from streamlog.records.legacy.messages import LegacyEntry, entry_records, read_entry
+from streamlog.records.legacy.messages import LegacyEntry, entry_records, read_entry, unpacked_size
 from streamlog.records.record import Record
 
 
@@ -41,7 +41,7 @@ def convert(buffer: Buffer, start: int, end: int, *, unpacked_bytes_max: int = U
         entry = read_entry(buffer, position, end)
         position += entry.size_bytes
         records = entry_records(entry, unpacked_bytes_max=left)
-        left -= sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        left -= sum(unpacked_size(entry.magic, record) for record in records)
         if left < 0:
             raise too_large(unpacked_bytes_max)
         kind = _kind(entry)

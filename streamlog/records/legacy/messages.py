@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionError
+from streamlog.errors import CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError
 from streamlog.model import NO_TIMESTAMP, Offset
 from streamlog.records.compression.bounds import UNPACKED_BYTES_MAX
 from streamlog.records.compression.codecs import decompress
@@ -42,6 +42,8 @@ from streamlog.records.legacy.lz4_header import with_right_checksum
 from streamlog.records.record import Record
 
 LEGACY_MAGICS: Final = (0, 1)
+WRAPPED_MAX: Final = 1 << 18
+"""Messages of one wrapper: each takes a kilobyte while they are read, and compresses to almost nothing."""
 
 _FRAME: Final = struct.Struct(">qiIbb")  # offset, size, crc, magic, attributes
 _TIMESTAMP: Final = struct.Struct(">q")
@@ -132,9 +134,9 @@ def scan_entries(buffer: Buffer, start: int, end: int) -> Iterator[tuple[int, Le
 def entry_records(entry: LegacyEntry, *, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> list[Record]:
     """The record that the entry is, or those that it wraps, with absolute offsets.
 
-    Raises MessageTooLargeError when they unpack to more than the limit, UnsupportedCompressionError,
-    CorruptMessageError (a damaged stream, an inner CRC), InvalidRecordError (a wrapper in a wrapper, of another
-    magic, of nothing).
+    Raises MessageTooLargeError when they unpack to more than the limit, or are more than WRAPPED_MAX,
+    UnsupportedCompressionError, CorruptMessageError (a damaged stream, an inner CRC), InvalidRecordError (a wrapper in
+    a wrapper, of another magic, of nothing).
     """
     if entry.codec is Codec.NONE:
         return [Record(entry.offset, entry.timestamp, entry.key, entry.value)]
@@ -148,6 +150,11 @@ def entry_records(entry: LegacyEntry, *, unpacked_bytes_max: int = UNPACKED_BYTE
         Record(Offset(base + each.offset), entry.timestamp if log_append else each.timestamp, each.key, each.value)
         for each in inner
     ]
+
+
+def unpacked_size(magic: int, record: Record) -> int:
+    """Bytes of the message that holds the record, in the format of that magic."""
+    return LOG_OVERHEAD + _SIZE_MIN[magic] + len(record.key or b"") + len(record.value or b"")
 
 
 def _unwrapped(entry: LegacyEntry, unpacked_bytes_max: int) -> list[LegacyEntry]:
@@ -169,6 +176,11 @@ def _unwrapped(entry: LegacyEntry, unpacked_bytes_max: int) -> list[LegacyEntry]
             reason = f"a message of magic {each.magic}, codec {each.codec.name}, in a compressed one"
             raise InvalidRecordError(reason, offset=entry.offset)
         inner.append(each)
+        if len(inner) > WRAPPED_MAX:
+            raise MessageTooLargeError(
+                f"the compressed message of offset {entry.offset} holds more than {WRAPPED_MAX} others",
+                limit=WRAPPED_MAX,
+            )
         position += each.size_bytes
     if not inner:
         raise InvalidRecordError("a compressed message without messages", offset=entry.offset)

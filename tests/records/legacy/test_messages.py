@@ -33,6 +33,7 @@ from streamlog.records import (
     scan_headers,
     validate,
 )
+from streamlog.records.legacy import messages
 from streamlog.records.legacy.conversion import convert
 from streamlog.records.legacy.lz4_header import with_right_checksum
 from tests.records.legacy.old_messages import message, wrapper
@@ -224,6 +225,22 @@ def test_wrapped_bombs_are_stopped(codec: Codec, magic: int) -> None:
     if codec is not Codec.LZ4:  # its wrapper alone exceeds half the limit
         with pytest.raises(MessageTooLargeError):
             convert(log * 3, 0, 3 * len(log), unpacked_bytes_max=2**23)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_limit_holds_for_all_wrappers_together_also_of_empty_messages(magic: int) -> None:
+    inner = message(0, None, None, magic=magic) * 10_000
+    log = wrapper(0, inner, Codec.GZIP, magic=magic)
+    assert convert(log * 2, 0, 2 * len(log), unpacked_bytes_max=2 * len(inner))
+    with pytest.raises(MessageTooLargeError):
+        convert(log * 3, 0, 3 * len(log), unpacked_bytes_max=2 * len(inner) + len(inner) // 2)
+
+
+def test_messages_of_a_wrapper_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "WRAPPED_MAX", 10)
+    convert(log := wrapper(9, message(0, None, None) * 10, Codec.GZIP), 0, len(log))
+    with pytest.raises(MessageTooLargeError, match="holds more than 10 others"):
+        convert(log := wrapper(9, message(0, None, None) * 11, Codec.GZIP), 0, len(log))
 
 
 def test_conversion_keeps_records_codecs_and_order() -> None:
