@@ -28,8 +28,9 @@
 #include <Python.h>
 #include <stdint.h>
 
-#define INTERFACE 2
+#define INTERFACE 3
 #define LENGTH_MIN 6
+#define HEADERS_MAX (1 << 20) /* of a batch: see record_check */
 #define NO_TIMESTAMP (-1)
 #define LOCKED_BYTES_MAX (1 << 20)
 #define HEAD_MAX 8 /* values before the fields of a row */
@@ -121,11 +122,12 @@ static int is_utf8(Bytes at, Bytes end)
     return 1;
 }
 
-static int skip_headers(Bytes *at, Bytes end)
+static int skip_headers(Bytes *at, Bytes end, int64_t *left)
 {
     int64_t count, size;
-    if (!read_int(at, end, &count) || count < 0 || count > (end - *at) / 2)
+    if (!read_int(at, end, &count) || count < 0 || count > (end - *at) / 2 || count > *left)
         return 0;
+    *left -= count;
     for (; count > 0; count--) {
         if (!skip_bytes(at, end, &size) || size < 0 || !is_utf8(*at - size, *at) || !skip_bytes(at, end, &size))
             return 0;
@@ -151,6 +153,7 @@ static inline int add_time(Times *times, int64_t base, int64_t delta)
 
 static int are_valid(Bytes at, Bytes end, int64_t count, int64_t base, int keys_required, Times *times)
 {
+    int64_t headers_left = HEADERS_MAX;
     for (int64_t index = 0; index < count; index++) {
         int64_t length, timestamp_delta, offset_delta, size;
         if (!read_int(&at, end, &length) || length < LENGTH_MIN || length > end - at)
@@ -163,7 +166,7 @@ static int are_valid(Bytes at, Bytes end, int64_t count, int64_t base, int keys_
             return 0;
         if (!skip_bytes(&at, record_end, &size) || (size < 0 && keys_required))
             return 0;
-        if (!skip_bytes(&at, record_end, &size) || !skip_headers(&at, record_end) || at != record_end)
+        if (!skip_bytes(&at, record_end, &size) || !skip_headers(&at, record_end, &headers_left) || at != record_end)
             return 0;
     }
     return at == end;

@@ -378,7 +378,10 @@ class PosixFileSystem:
     async def sync_all(self, path: str) -> None:
         if path not in self._synced:
             descriptor = self.spares.open(absolute(path), os.O_RDONLY | os.O_DIRECTORY)
-            self._synced[path] = descriptor, SyncsInTurn(self.threads_of(descriptor).syncs, descriptor, path, file_system=True)
+            self._synced[path] = (
+                descriptor,
+                SyncsInTurn(self.threads_of(descriptor).syncs, descriptor, path, file_system=True),
+            )
         await self._synced[path][1].sync()
 
     def free_bytes(self, path: str) -> int:

@@ -43,8 +43,8 @@ def read_records(raw: bytes, header: BatchHeader) -> list[Record]:
                 raise refusal(position, f"record length {length}")
             timestamp, position = read_varlong(raw, position + 1)
             delta, position = read_varint(raw, position)
-            key, position = _read_bytes(raw, position, end)
-            value, position = _read_bytes(raw, position, end)
+            key, position = read_field(raw, position, end)
+            value, position = read_field(raw, position, end)
             headers, position = read_headers(raw, position, end)
             if position != end:
                 raise refusal(position, "a record's fields do not fill it")
@@ -65,22 +65,29 @@ def read_headers(raw: bytes, position: int, end: int) -> tuple[Headers, int]:
 
     Raises InvalidRecordError, or IndexError where the data end.
     """
-    count, position = read_varint(raw, position)
+    count, position = header_count(raw, position, end)
     if count == 0:
         return (), position
-    if not 0 < count <= (end - position) // 2:
-        raise refusal(position, f"header count {count}")
     headers: list[Header] = []
     for _ in range(count):
-        key, position = _read_bytes(raw, position, end)
+        key, position = read_field(raw, position, end)
         if key is None:
             raise refusal(position, "a header without a key")
-        value, position = _read_bytes(raw, position, end)
+        value, position = read_field(raw, position, end)
         headers.append((key.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
 
 
-def _read_bytes(raw: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+def header_count(raw: bytes, position: int, end: int) -> tuple[int, int]:
+    """Of a record, and the position after it."""
+    count, position = read_varint(raw, position)
+    if not 0 <= count <= (end - position) // 2:
+        raise refusal(position, f"header count {count}")
+    return count, position
+
+
+def read_field(raw: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    """A key, a value or a part of a header, None for null, and the position after it."""
     size, position = read_varint(raw, position)
     if size < 0:
         if size == -1:

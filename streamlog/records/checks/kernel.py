@@ -17,7 +17,7 @@ ValidTimes: TypeAlias = Callable[[Buffer, int, int, bool], tuple[int, int] | Non
 # that kind of tuple, with the values of `head` before the fields of Record.
 Rows: TypeAlias = Callable[[bytes, int, int, int, int, bool, tuple[Any, ...], type], Iterator[Any] | None]
 
-_INTERFACE: Final = 2
+_INTERFACE: Final = 3
 
 
 class _Kernel(NamedTuple):

@@ -4,7 +4,7 @@
     count                   as many records as the header says fill the bytes exactly
     offset deltas           0, 1, 2 ... last offset delta
     lengths                 of keys, values and headers within their record
-    names of headers        UTF-8
+    headers                 names UTF-8, at most HEADERS_MAX
     keys                    present, where the topic is compacted
     timestamps              64 bits; the extremes are returned, for the header and the topic's bounds
 
@@ -15,7 +15,7 @@ accept is checked here.
 
 Three ways, whichever is cheapest: records of one shape by byte (`equal_shape`), few records one at a time, many by
 column (`columnar`). A batch of very many records is checked in windows, so that the columns' memory is bounded: a
-compressed batch of 1 MiB may contain millions of records.
+compressed batch of 1 MiB may contain millions of records, and headers, of which none is kept.
 """
 
 from __future__ import annotations
@@ -32,8 +32,18 @@ from streamlog.records.compression.codecs import decompress
 from streamlog.records.compression.unpacked_size import unpacked_size_max
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, Codec, codec_of
 from streamlog.records.record import Headers
-from streamlog.records.record_loop import RECORD_BODY_MIN, RECORD_MIN, checked_sum, read_headers, refusal
+from streamlog.records.record_loop import (
+    RECORD_BODY_MIN,
+    RECORD_MIN,
+    checked_sum,
+    header_count,
+    read_field,
+    refusal,
+)
 from streamlog.records.varint import read_varint, read_varlong
+
+HEADERS_MAX: Final = 1 << 20
+"""Of the records of a batch together. A header may be two bytes, and takes a reader eighty."""
 
 # Up to this many records, looking for one shape (ten calls of numpy) costs more than the loop.
 _TINY_COUNT_MAX: Final = 6
@@ -43,9 +53,33 @@ _LOOP_COUNT_MAX: Final = 64
 _WINDOW_COUNT: Final = 1 << 16
 
 
+class _HeaderCheck:
+    """Of the headers of one batch, record by record."""
+
+    def __init__(self) -> None:
+        self._left = HEADERS_MAX
+
+    def read(self, raw: bytes, position: int, end: int) -> tuple[Headers, int]:
+        """In place of `read_headers`: keeps none of them."""
+        count, position = header_count(raw, position, end)
+        self._left -= count
+        if self._left < 0:
+            raise InvalidRecordError(
+                f"the records have more than {HEADERS_MAX} headers", field="headers", limit=HEADERS_MAX
+            )
+        for _ in range(count):
+            name, position = read_field(raw, position, end)
+            if name is None:
+                raise refusal(position, "a header without a key")
+            _check_name(name)
+            _, position = read_field(raw, position, end)
+        return (), position
+
+
 class _Rules(NamedTuple):
     keys_required: bool
     header_bytes_max: int | None
+    headers: _HeaderCheck
 
 
 class RecordTimes(NamedTuple):
@@ -76,7 +110,7 @@ def check_records(
         times = valid_times(records, count, header.base_timestamp, keys_required)
         if times is not None:
             return RecordTimes(*times)
-    return _checked_in_python(bytes(records), header, _Rules(keys_required, header_bytes_max))
+    return _checked_in_python(bytes(records), header, _Rules(keys_required, header_bytes_max, _HeaderCheck()))
 
 
 def _checked_in_python(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordTimes:
@@ -144,7 +178,7 @@ def _check_window(raw: bytes, header: BatchHeader, first: int, rules: _Rules) ->
         return _check_equal(header, equal, keys_required=rules.keys_required)
     if count <= _LOOP_COUNT_MAX and first == 0:
         return _check_one_by_one(raw, header, rules)
-    columns = columns_within(raw, header, rules.header_bytes_max)
+    columns = columns_within(raw, header, rules.header_bytes_max, rules.headers.read)
     return _check_columns(columns, header, first, keys_required=rules.keys_required)
 
 
@@ -172,9 +206,6 @@ def _check_columns(columns: RecordColumns, header: BatchHeader, first: int, *, k
         raise InvalidRecordError(f"the offset deltas do not count from {first} to {first + count - 1}")
     if keys_required and int(columns.key_sizes.min()) < 0:
         raise _without_key(first)
-    if columns.headers is not None:
-        for name in dict.fromkeys(name for headers in columns.headers for name, _ in headers):
-            _check_name(name)
     largest, smallest = int(times.max()), int(times.min())
     if smallest <= NO_TIMESTAMP < largest:
         smallest = int(times[times != NO_TIMESTAMP].min())
@@ -210,8 +241,7 @@ def _check_one_by_one(raw: bytes, header: BatchHeader, rules: _Rules) -> RecordT
                 header_bytes_left -= end - position
                 if header_bytes_left < 0:
                     raise ManyHeadersError
-                headers, position = read_headers(raw, position, end)
-                _check_names(headers)
+                _, position = rules.headers.read(raw, position, end)
             if position != end:
                 raise refusal(position, "a record's fields do not fill it")
             timestamp = checked_sum(base, timestamp_delta)
@@ -234,18 +264,12 @@ def _behind(size: int, position: int, end: int) -> int:
     return position + size if size > 0 else position
 
 
-def _check_names(headers: Headers) -> None:
-    for name, _ in headers:
-        _check_name(name)
-
-
-def _check_name(name: str) -> None:
-    """Bytes that are not UTF-8 were decoded to lone surrogates."""
+def _check_name(name: bytes) -> None:
     if name.isascii():
         return
     try:
-        name.encode()
-    except UnicodeEncodeError:
+        name.decode()
+    except UnicodeDecodeError:
         raise InvalidRecordError("the name of a header is not UTF-8", field="headers") from None
 
 

@@ -11,6 +11,9 @@ each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from msgspec import Struct
 
 from streamlog.errors import InvalidRecordError
@@ -24,6 +27,9 @@ from streamlog.records.payload import unpacked_records
 from streamlog.records.record import Headers
 from streamlog.records.record_loop import checked_sum, read_headers, read_records, refusal
 from streamlog.records.varint import ByteArray, Int64Array, read_varints, read_varlongs
+
+# The records' bytes, the position of a header count, the record's end; the headers, and the position after them.
+ReadHeaders: TypeAlias = Callable[[bytes, int, int], tuple[Headers, int]]
 
 
 class ManyHeadersError(Exception):
@@ -92,11 +98,11 @@ def columns_of(raw: bytes, header: BatchHeader) -> RecordColumns:
         raise
 
 
-def columns_within(raw: bytes, header: BatchHeader, header_bytes_max: int | None) -> RecordColumns:
-    """As `columns_of`, but errors lack the position of the wrong byte, which is expensive to find. ManyHeadersError
-    where the headers of the records exceed `header_bytes_max`.
+def columns_within(raw: bytes, header: BatchHeader, header_bytes_max: int | None, read: ReadHeaders) -> RecordColumns:
+    """As `columns_of`, but errors lack the position of the wrong byte, which is expensive to find, and headers are what
+    `read` returns. ManyHeadersError where the headers of the records exceed `header_bytes_max`.
     """
-    return _mixed_columns(raw, header, header_bytes_max)
+    return _mixed_columns(raw, header, header_bytes_max, read)
 
 
 def _equal_columns(raw: bytes, header: BatchHeader, equal: EqualRecords) -> RecordColumns:
@@ -121,7 +127,9 @@ def _equal_timestamps(header: BatchHeader, deltas: Int64Array | int) -> Int64Arr
     return np.full(header.record_count, checked_sum(header.base_timestamp, deltas))
 
 
-def _mixed_columns(raw: bytes, header: BatchHeader, header_bytes_max: int | None = None) -> RecordColumns:
+def _mixed_columns(
+    raw: bytes, header: BatchHeader, header_bytes_max: int | None = None, read: ReadHeaders = read_headers
+) -> RecordColumns:
     data = np.frombuffer(raw, np.uint8)
     spans = record_spans(raw, header.record_count)
     try:
@@ -136,7 +144,7 @@ def _mixed_columns(raw: bytes, header: BatchHeader, header_bytes_max: int | None
         if bool(first_bytes.any()):
             if header_bytes_max is not None and int((spans.ends - at).sum()) > header_bytes_max:
                 raise ManyHeadersError
-            headers = _headers(raw, headers_at, first_bytes, spans.ends, at)
+            headers = _headers(raw, headers_at, first_bytes, spans.ends, at, read)
     except IndexError:
         raise refusal(len(raw), "the records are incomplete") from None
     if min(int(key_sizes.min()), int(value_sizes.min())) < -1 or bool((at != spans.ends).any()):
@@ -169,10 +177,15 @@ def _timestamps(header: BatchHeader, deltas: Int64Array) -> Int64Array:
 
 
 def _headers(
-    raw: bytes, positions: Int64Array, first_bytes: ByteArray, ends: Int64Array, after: Int64Array
+    raw: bytes,
+    positions: Int64Array,
+    first_bytes: ByteArray,
+    ends: Int64Array,
+    after: Int64Array,
+    read: ReadHeaders,
 ) -> list[Headers]:
     """The headers of each record; `after` gets the positions after them."""
     headers: list[Headers] = [()] * len(positions)
     for index in np.flatnonzero(first_bytes).tolist():
-        headers[index], after[index] = read_headers(raw, int(positions[index]), int(ends[index]))
+        headers[index], after[index] = read(raw, int(positions[index]), int(ends[index]))
     return headers

@@ -31,7 +31,7 @@ def by_python(raw: bytes, header: BatchHeader, *, keys_required: bool = False) -
     try:
         if header.record_count > len(raw) // 7:
             return None
-        times = checking._checked_in_python(raw, header, checking._Rules(keys_required, None))
+        times = checking._checked_in_python(raw, header, checking._Rules(keys_required, None, checking._HeaderCheck()))
         if min(times) < -1 or header.base_timestamp < -1:
             return None  # negative times are Python's: it refuses them where they count
         return times.smallest, times.largest
@@ -210,6 +210,13 @@ def test_what_is_refused_is_refused_in_pythons_words(installed: list[object], na
         with pytest.raises(StreamlogError) as alone:
             validate(batch, 0, len(batch), LIMITS, NOW_MS)
     assert str(with_kernel.value) == str(alone.value)
+
+
+@pytest.mark.parametrize("headers", [checking.HEADERS_MAX, checking.HEADERS_MAX + 1])
+def test_headers_are_bounded(headers: int) -> None:
+    body = b"\0\0\0\1\1" + encode_varint(headers) + b"\0\1" * headers
+    found = built_kernel().valid_times(encode_varint(len(body)) + body, 1, NOW_MS, False)
+    assert (found is not None) == (headers <= checking.HEADERS_MAX)
 
 
 def test_of_a_million_records_that_unpack_from_little(installed: list[object]) -> None:

@@ -24,6 +24,7 @@ from streamlog.records.compression.codecs import compress, decompress
 from streamlog.records.compression.unpacked_size import unpacked_size_max
 from streamlog.records.payload import unpacked_records
 from streamlog.records.record_loop import read_records
+from streamlog.records.varint import encode_varint
 from tests.records.checks.checked_batches import BOUND, LIMITS, POISON, batch_of, is_sound, record, varied
 from tests.records.damage import made_right, mutated
 from tests.records.strategies import NOW_MS, Columns, columns
@@ -193,3 +194,25 @@ def test_keys_of_compacted_topics(count: int) -> None:
     keys[count // 2] = None
     assert not is_accepted(encode_batch(values, keys, timestamps=NOW_MS), limits)
     assert not is_accepted(encode_batch([b"v"] * count, timestamps=NOW_MS), limits)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_headers_are_bounded_and_none_is_kept(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two bytes each, compressed to almost nothing. The columns look at those of many records."""
+    monkeypatch.setattr(checking, "HEADERS_MAX", 20_000)
+    monkeypatch.setattr(checking, "valid_times", None)
+
+    def checked(headers: int) -> int:
+        body = encode_varint(headers // count) + b"\0\1" * (headers // count)
+        records = [b"\0\0" + encode_varint(index) + b"\1\1" + body for index in range(count)]
+        batch = batch_of(b"".join(encode_varint(len(one)) + one for one in records), count)
+        tracemalloc.start()
+        try:
+            checking.check_records(batch, 0, read_header(batch, 0), keys_required=False, unpacked_bytes_max=len(batch))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert checked(20_000) < 400_000  # as tuples they take four times as much
+    with pytest.raises(InvalidRecordError, match="the records have more than 20000 headers"):
+        checked(20_000 + count)
