@@ -13,8 +13,9 @@ proposal; until they do it is sent again, because the controller may also have r
 
 A proposal names the broker epoch of each member. For a member that joins it is the registration under which its
 position was reported: a follower that has re-registered since may have lost its log, so its old position is dropped,
-and if the controller knows of the registration first, it refuses. For a member that stays it is the metadata's: if it
-had restarted, it would have left the ISR, with a higher partition epoch.
+and if the controller knows of the registration first, it refuses. Each attempt names that one, even when the follower
+has a newer one by then. For a member that stays it is the metadata's: if it had restarted, it would have left the ISR,
+with a higher partition epoch.
 
 A follower that has caught up is proposed when its position arrives (`LeaderReplica.on_position`), one that lags when
 the partition table reviews the leaders. Here all leaders are reviewed when the metadata show that a node may be in sync
@@ -66,6 +67,7 @@ class _Pending(Struct):
 
     replica: LeaderReplica
     proposal: ProposedIsr
+    joining: dict[BrokerId, BrokerEpoch]  # those who would join, under the registrations of their positions
     due_s: float  # not sent before; monotonic
     pause_s: float = RETRY_S[0]  # before the next attempt
     unknown_until_s: float = 0.0  # until then an earlier attempt may still be carried out
@@ -116,8 +118,10 @@ class IsrChanges:
 
     def proposed(self, replica: LeaderReplica, proposal: ProposedIsr) -> None:
         """Send it to the controller. Synchronous; replaces an earlier one of the same partition."""
-        pending = _Pending(replica, proposal, self._clock.monotonic())
-        outdated = [b for b in self._joining(pending) if self._seen_of(pending, b) != self._registered(b)]
+        joining = {b: self._seen_by(replica, b) for b in proposal.isr if b not in replica.state.isr.committed}
+        joining.pop(self._me, None)
+        pending = _Pending(replica, proposal, joining, self._clock.monotonic())
+        outdated = [broker for broker, epoch in joining.items() if epoch != self._registered(broker)]
         for broker in outdated:
             replica.state.forget_position(broker)
         if outdated or pending.due_s < self._refused_s.get(pending.key, 0.0):
@@ -220,29 +224,23 @@ class IsrChanges:
             partition_id=partition_id,
             leader_epoch=pending.proposal.leader_epoch,
             partition_epoch=PartitionEpoch(pending.proposal.partition_epoch),
-            isr=tuple(IsrMember(broker_id=b, broker_epoch=self._epoch_of(pending, b)) for b in pending.proposal.isr),
+            isr=tuple(
+                IsrMember(broker_id=b, broker_epoch=pending.joining.get(b, self._registered(b)))
+                for b in pending.proposal.isr
+            ),
         )
-
-    def _joining(self, pending: _Pending) -> list[BrokerId]:
-        committed = pending.replica.state.isr.committed
-        return [broker for broker in pending.proposal.isr if broker not in committed and broker != self._me]
-
-    def _epoch_of(self, pending: _Pending, member: BrokerId) -> BrokerEpoch:
-        if member in self._joining(pending):
-            return max(NO_REGISTRATION, self._seen_of(pending, member))
-        return self._registered(member)
 
     def _registered(self, broker_id: BrokerId) -> BrokerEpoch:
         """0, which no broker has and the controller refuses, where it is not registered."""
         broker = self._view.image.brokers.get(broker_id)
         return NO_REGISTRATION if broker is None else broker.epoch
 
-    def _seen_of(self, pending: _Pending, member: BrokerId) -> BrokerEpoch:
-        """The registration under which the member reported its position; -1: none in this leadership."""
-        seen = self._seen.get(pending.key)
-        if seen is None or seen.leader_epoch != pending.proposal.leader_epoch:
+    def _seen_by(self, replica: LeaderReplica, follower: BrokerId) -> BrokerEpoch:
+        """The registration under which the follower reported its position; -1: none in this leadership."""
+        seen = self._seen.get((replica.topic_id, replica.partition.partition))
+        if seen is None or seen.leader_epoch != replica.leader_epoch:
             return NEVER_SEEN
-        return seen.epochs.get(member, NEVER_SEEN)
+        return seen.epochs.get(follower, NEVER_SEEN)
 
     def _settle(self, pending: _Pending, result: IsrResult) -> None:
         partition = result.partition

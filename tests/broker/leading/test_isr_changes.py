@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -105,12 +105,14 @@ class Desk:
         self.changes.proposed(self.led, proposal)
         return proposal
 
-    def report(self, *isr: BrokerId, seconds: float) -> None:
-        """Propose, and let so much time pass."""
+    def report(self, *isr: BrokerId, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Propose, and let so much time pass; `meanwhile`: after the first attempt."""
 
         async def story() -> None:
             task = asyncio.get_running_loop().create_task(self.changes.run(lambda: [self.led]))
             self.propose(*isr)
+            await asyncio.sleep(0.01)
+            meanwhile()
             await asyncio.sleep(seconds)
             task.cancel()
             await asyncio.wait([task])
@@ -178,6 +180,25 @@ def test_a_position_of_a_former_registration_adds_no_member() -> None:
     desk.report(ONE, TWO, THREE, seconds=1)
     assert desk.link.asked == []
     assert desk.replica.forgotten == [THREE]
+    assert desk.replica.isr.maximal == (ONE, TWO)
+
+
+def test_each_attempt_names_the_registration_of_the_position() -> None:
+    """With the new one the controller took a replica into the ISR that had lost its log."""
+    desk = Desk(OutcomeUnknownError("?"), IneligibleReplicaError("it has registered again"))
+    desk.follows(THREE)
+    first = desk.controller.epoch(3)
+
+    def restart() -> None:
+        desk.controller.fence(3)
+        desk.controller.start(3, clean=False)
+        desk.publish()
+        desk.follows(THREE)  # its log is empty
+
+    desk.report(ONE, TWO, THREE, seconds=LINGER_S + 2, meanwhile=restart)
+    assert desk.controller.epoch(3) > first
+    assert len(desk.link.asked) > 2
+    assert {proposal.isr[2].broker_epoch for proposal in desk.link.asked} == {first}
     assert desk.replica.isr.maximal == (ONE, TWO)
 
 
