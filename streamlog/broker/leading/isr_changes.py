@@ -38,7 +38,7 @@ from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.image.roles import PartitionKey
 from streamlog.metadata.partitions.isr import PARTITIONS_PER_REQUEST_MAX, IsrMember, IsrProposal, IsrResult
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
+from streamlog.model import BrokerEpoch, BrokerId, PartitionEpoch
 from streamlog.ports import Clock, Probe, Random
 from streamlog.replication.isr import ProposedIsr
 
@@ -50,6 +50,7 @@ LINGER_S: Final = 5.0
 """For so long a request without a response may still be carried out: keep-alive closes its connection earlier."""
 NO_REGISTRATION: Final = BrokerEpoch(0)
 NEVER_SEEN: Final = BrokerEpoch(-1)
+"""Of a follower that has reported no position in this leadership."""
 REVIEWED_AT_ONCE: Final = 256
 """Leaders reviewed before other tasks get their turn on the event loop."""
 
@@ -82,13 +83,6 @@ class _Pending(Struct):
         return self.replica.ended is None and self.replica.state.isr.pending is self.proposal
 
 
-class _Seen(Struct, frozen=True):
-    """Under which registrations the followers of one leadership have reported their positions."""
-
-    leader_epoch: LeaderEpoch
-    epochs: dict[BrokerId, BrokerEpoch]
-
-
 class IsrChanges:
     """Owned by the node; `run` is a task of it."""
 
@@ -110,7 +104,6 @@ class IsrChanges:
         self._probe = probe
         self._pending: dict[PartitionKey, _Pending] = {}
         self._refused_s: dict[PartitionKey, float] = {}  # until when nothing is proposed, after a refusal
-        self._seen: dict[PartitionKey, _Seen] = {}
         self._wake = asyncio.Event()
         self._review_all = asyncio.Event()
 
@@ -118,8 +111,8 @@ class IsrChanges:
 
     def proposed(self, replica: LeaderReplica, proposal: ProposedIsr) -> None:
         """Send it to the controller. Synchronous; replaces an earlier one of the same partition."""
-        joining = {b: self._seen_by(replica, b) for b in proposal.isr if b not in replica.state.isr.committed}
-        joining.pop(self._me, None)
+        seen, committed = replica.follower_epochs, replica.state.isr.committed
+        joining = {b: seen.get(b, NEVER_SEEN) for b in proposal.isr if b not in committed and b != self._me}
         pending = _Pending(replica, proposal, joining, self._clock.monotonic())
         outdated = [broker for broker, epoch in joining.items() if epoch != self._registered(broker)]
         for broker in outdated:
@@ -134,11 +127,7 @@ class IsrChanges:
 
     def follows(self, replica: LeaderReplica, follower: BrokerId, broker_epoch: BrokerEpoch) -> None:
         """From now on the follower's positions in this leadership belong to this registration."""
-        key = (replica.topic_id, replica.partition.partition)
-        seen = self._seen.get(key)
-        if seen is None or seen.leader_epoch != replica.leader_epoch:
-            seen = self._seen[key] = _Seen(replica.leader_epoch, {})
-        seen.epochs[follower] = broker_epoch
+        replica.follower_epochs[follower] = broker_epoch
 
     # -- lifecycle
 
@@ -165,19 +154,11 @@ class IsrChanges:
         while True:
             await self._review_all.wait()
             self._review_all.clear()
-            led = list(leaders())
-            for count, replica in enumerate(led, 1):
+            for count, replica in enumerate(list(leaders()), 1):
                 if replica.ended is None:
                     replica.review_isr()
                 if count % REVIEWED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-            self._forget_others(led)
-
-    def _forget_others(self, led: list[LeaderReplica]) -> None:
-        keys = {(replica.topic_id, replica.partition.partition): None for replica in led if replica.ended is None}
-        self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
-        now_s = self._clock.monotonic()
-        self._refused_s = {key: until_s for key, until_s in self._refused_s.items() if until_s > now_s}
 
     # -- sending
 
@@ -197,9 +178,10 @@ class IsrChanges:
                 pass
 
     def _due(self) -> list[_Pending]:
-        """The proposals that are due; those that are settled otherwise are dropped."""
+        """The proposals that are due; those that are settled otherwise are dropped, and refusals that are over."""
         self._pending = {key: pending for key, pending in self._pending.items() if pending.is_current}
         now_s = self._clock.monotonic()
+        self._refused_s = {key: until_s for key, until_s in self._refused_s.items() if until_s > now_s}
         due = [pending for pending in self._pending.values() if pending.due_s <= now_s]
         return due[:PARTITIONS_PER_REQUEST_MAX]
 
@@ -234,13 +216,6 @@ class IsrChanges:
         """0, which no broker has and the controller refuses, where it is not registered."""
         broker = self._view.image.brokers.get(broker_id)
         return NO_REGISTRATION if broker is None else broker.epoch
-
-    def _seen_by(self, replica: LeaderReplica, follower: BrokerId) -> BrokerEpoch:
-        """The registration under which the follower reported its position; -1: none in this leadership."""
-        seen = self._seen.get((replica.topic_id, replica.partition.partition))
-        if seen is None or seen.leader_epoch != replica.leader_epoch:
-            return NEVER_SEEN
-        return seen.epochs.get(follower, NEVER_SEEN)
 
     def _settle(self, pending: _Pending, result: IsrResult) -> None:
         partition = result.partition

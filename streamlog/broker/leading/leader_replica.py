@@ -29,7 +29,17 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metrics import TopicTraffic
-from streamlog.model import Appended, BrokerId, EpochEnd, IsolationLevel, LeaderEpoch, Offset, TopicId, TopicPartition
+from streamlog.model import (
+    Appended,
+    BrokerEpoch,
+    BrokerId,
+    EpochEnd,
+    IsolationLevel,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from streamlog.ports import Clock, Tracing, Workers
 from streamlog.records.held_batch import HeldBatch
 from streamlog.replication.isr import ProposedIsr
@@ -77,6 +87,7 @@ class LeaderReplica:
         self.traffic = traffic
         self.partition: TopicPartition = log.partition
         self.leader_epoch: LeaderEpoch = term.leader_epoch
+        self.follower_epochs: dict[BrokerId, BrokerEpoch] = {}  # under which they report; kept by `IsrChanges`
         self._clock = clock
         self._isr_proposer = isr_proposer
         self._repairs = repairs

@@ -9,13 +9,13 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from streamlog.broker.leading.isr_changes import LINGER_S, IsrChanges
+from streamlog.broker.leading.isr_changes import LINGER_S, REFUSED_S, REVIEWED_AT_ONCE, IsrChanges
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import IneligibleReplicaError, InvalidUpdateVersionError, OutcomeUnknownError, StreamlogError
 from streamlog.metadata.partitions.isr import IsrProposal, IsrResult
 from streamlog.metadata.records import Partition
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId, TopicPartition
+from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, TopicId, TopicPartition
 from streamlog.replication.isr import Isr, ProposedIsr
 from streamlog.sim.machine import Machine
 from tests.metadata.rig import Rig as Controller
@@ -44,6 +44,7 @@ class FakeReplica(Struct):
     refused: int = 0
     reviewed: int = 0
     forgotten: list[BrokerId] = field(default_factory=list)
+    follower_epochs: dict[BrokerId, BrokerEpoch] = field(default_factory=dict)
 
     @property
     def state(self) -> object:
@@ -200,6 +201,54 @@ def test_each_attempt_names_the_registration_of_the_position() -> None:
     assert len(desk.link.asked) > 2
     assert {proposal.isr[2].broker_epoch for proposal in desk.link.asked} == {first}
     assert desk.replica.isr.maximal == (ONE, TWO)
+
+
+def test_a_follower_of_a_leadership_that_begins_during_a_review_is_proposed() -> None:
+    desk = Desk(ACCEPTED)
+    desk.replica.topic_id = TopicId(bytes(15) + b"1")
+    led = [cast(LeaderReplica, FakeReplica()) for _ in range(REVIEWED_AT_ONCE + 1)]
+
+    async def story() -> None:
+        task = asyncio.get_running_loop().create_task(desk.changes.run(lambda: led))
+        await asyncio.sleep(0.01)
+        desk.controller.fence(3)
+        desk.controller.start(3, clean=False)
+        desk.publish()
+        while not cast(FakeReplica, led[0]).reviewed:  # noqa: ASYNC110  virtual time
+            await asyncio.sleep(0)
+        assert not cast(FakeReplica, led[-1]).reviewed
+        desk.follows(THREE)
+        await asyncio.sleep(0.01)
+        desk.propose(ONE, TWO, THREE)
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+
+    desk.machine.run(story())
+    desk.machine.close()
+    assert desk.replica.forgotten == []
+    assert desk.replica.isr.committed == (ONE, TWO, THREE)
+
+
+def test_nothing_is_kept_of_leaderships_that_have_ended() -> None:
+    desk = Desk(IneligibleReplicaError("fenced"))
+
+    async def story() -> None:
+        task = asyncio.get_running_loop().create_task(desk.changes.run(list))
+        for number in range(20):
+            desk.replica = FakeReplica(topic_id=TopicId(number.to_bytes(16)))
+            desk.led = cast(LeaderReplica, desk.replica)
+            desk.follows(THREE)
+            desk.propose(ONE, TWO, THREE)
+            await asyncio.sleep(REFUSED_S)
+            assert desk.replica.refused == 1
+            desk.replica.ended = StreamlogError("the topic was deleted")
+        task.cancel()
+        await asyncio.wait([task])
+
+    desk.machine.run(story())
+    desk.machine.close()
+    assert max(len(kept) for kept in vars(desk.changes).values() if isinstance(kept, dict)) <= 2
 
 
 def test_what_the_leadership_took_with_it_is_not_asked() -> None:
