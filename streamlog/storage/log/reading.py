@@ -13,7 +13,7 @@ and the batches before and after it are served.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,8 +25,8 @@ from streamlog.errors import (
     UnsupportedCompressionError,
 )
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.records import BatchHeader, Record, check_crc, read_header
-from streamlog.records.decode import decode_batch
+from streamlog.records import BatchHeader, check_crc, read_header
+from streamlog.records.decode import Fields, iter_fields
 from streamlog.records.header import HEADER_SIZE
 from streamlog.storage.files import names
 from streamlog.storage.log.damage import check_transaction_index, damage_at, examine_segment, unreadable
@@ -281,7 +281,7 @@ async def offset_for_timestamp(log: LogState, timestamp_ms: int) -> FoundOffset 
         if segment.max_timestamp.timestamp_ms >= timestamp_ms:
             segment.pin()
             try:
-                found = await run_async(segment.file, _find_timestamp(segment, timestamp_ms, log.log_start_offset))
+                found = await _find_timestamp(segment, timestamp_ms, log.log_start_offset)
             except (CorruptMessageError, DamagedFileError):
                 if generation != log.durability.generation or segment not in log.segments:
                     continue
@@ -334,10 +334,24 @@ def _bound(log: LogState, index: int, end: Offset) -> Offset | None:
     return None if log.segments.end_of(index, log.log_end_offset) <= end else end
 
 
-def _find_timestamp(segment: Segment, timestamp_ms: int, log_start: Offset) -> Scan[FoundOffset | None]:
-    """Every record before the floor entry of the time index is older: scan from there, batch by batch."""
+async def _find_timestamp(segment: Segment, timestamp_ms: int, start: Offset) -> FoundOffset | None:
+    """The first record at or above `start` that is no older. Every record before the floor entry of the time index is
+    older: the search begins there.
+    """
     floor = segment.time_index.lookup(timestamp_ms - 1).offset
-    position = yield from segment.seek(max(floor, log_start))
+    position = await run_async(segment.file, segment.seek(max(floor, start)))
+    while (place := await run_async(segment.file, _batch_from(segment, position, timestamp_ms))) is not None:
+        position, header = place
+        work = partial(_record_from, header, timestamp_ms, start)
+        found = await segment.file.read_with(header.size_bytes, position, work)
+        if found is not None:
+            return found
+        position += header.size_bytes
+    return None
+
+
+def _batch_from(segment: Segment, position: int, timestamp_ms: int) -> Scan[tuple[int, BatchHeader] | None]:
+    """The first batch from `position` on whose largest timestamp is `timestamp_ms` or later, by its header."""
     while position < segment.size_bytes:
         data = yield ReadAt(min(SCAN_BYTES, segment.size_bytes - position), position)
         at = 0
@@ -345,21 +359,26 @@ def _find_timestamp(segment: Segment, timestamp_ms: int, log_start: Offset) -> S
             header = read_header(data, at)
             size = segment.checked_size(header, position + at)
             if header.max_timestamp >= timestamp_ms:
-                batch = yield ReadAt(size, position + at)
-                check_crc(batch, 0, header)
-                for record in _records_of(batch, header):
-                    if record.timestamp >= timestamp_ms and record.offset >= log_start:
-                        return FoundOffset(Offset(record.offset), record.timestamp, header.leader_epoch)
+                return position + at, header
             at += size
         position = segment.further(position, at)
     return None
 
 
-def _records_of(batch: bytes, header: BatchHeader) -> list[Record]:
+def _record_from(header: BatchHeader, timestamp_ms: int, start: Offset, batch: bytes) -> FoundOffset | None:
+    """In the thread that read `batch`, because it may unpack to many records."""
+    check_crc(batch, 0, header)
+    for offset, time_ms, _, _, _ in _fields_of(batch, header):
+        if time_ms >= timestamp_ms and offset >= start:
+            return FoundOffset(Offset(offset), time_ms, header.leader_epoch)
+    return None
+
+
+def _fields_of(batch: bytes, header: BatchHeader) -> Iterator[Fields]:
     """Of a batch whose CRC is right. A batch that cannot be decoded counts as one record at its base offset: a read
     from there reports it.
     """
     try:
-        return decode_batch(batch)
+        return iter_fields(batch)
     except (CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError):
-        return [Record(header.base_offset, header.max_timestamp, None, None)]
+        return iter([(header.base_offset, header.max_timestamp, None, None, ())])

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamlog.errors import CorruptMessageError, OffsetOutOfRangeError
 from streamlog.model import LeaderEpoch, Offset
-from streamlog.records import read_header, scan_headers, validate
+from streamlog.ports.posix_disk import PosixFileSystem
+from streamlog.records import decode, read_header, scan_headers, validate
 from streamlog.records.decode import iter_batches
+from streamlog.records.payload import unpacked_records
 from streamlog.sim.machine import Machine
 from streamlog.storage.log_config import LogConfig
 from tests.cluster.mutants import reads_pass_over_what_does_not_fit
 from tests.storage.batches import batch
-from tests.storage.rig import LIMITS, Rig
+from tests.storage.recovery.writer_process import open_directory
+from tests.storage.rig import LIMITS, PARTITION, Rig
 
 
 def test_reads_end_at_whole_batches_and_below_the_bound(rig: Rig) -> None:
@@ -86,6 +92,29 @@ def test_lookup_by_timestamp_finds_the_first_at_or_above() -> None:
     assert lookup(1005) == 1
     assert lookup(1991) is None
     rig.machine.close()
+
+
+def test_lookup_by_timestamp_decodes_in_the_thread_that_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch may unpack to a million records."""
+    threads: list[str] = []
+
+    def unpacked(*batch: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return unpacked_records(*batch)
+
+    async def story() -> int:
+        directory = await open_directory(PosixFileSystem(), str(tmp_path))
+        log = await directory.create_log(PARTITION, LogConfig(segment_index_bytes=1024))
+        data = batch([b"v"] * 100)
+        log.append_as_leader(data, validate(data, 0, len(data), LIMITS, 0), LeaderEpoch(0), 0)
+        monkeypatch.setattr(decode, "unpacked_records", unpacked)
+        found = await log.offset_for_timestamp(1)
+        await directory.close()
+        return -1 if found is None else found.offset
+
+    assert asyncio.run(story()) == 0
+    assert threads
+    assert threading.current_thread().name not in threads
 
 
 @pytest.mark.parametrize("at_least_one", [True, False])
