@@ -5,7 +5,6 @@ from __future__ import annotations
 from streamlog.api.requests import OffsetPlace
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.model import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, IsolationLevel
-from streamlog.storage.log.log import Log
 from streamlog.storage.log.reading import FoundOffset
 
 
@@ -23,15 +22,9 @@ async def offset_for(replica: LeaderReplica, place: OffsetPlace | int, isolation
     await replica.wait_for_former_leaders()
     if place is OffsetPlace.LATEST:
         return FoundOffset(replica.readable_end(isolation), NO_TIMESTAMP, replica.leader_epoch)
-    time_ms = _largest_timestamp(log) if isinstance(place, OffsetPlace) else place
-    found = None if time_ms is None else await log.offset_for_timestamp(time_ms)
+    time_ms = await log.largest_timestamp() if isinstance(place, OffsetPlace) else place
+    found = None if time_ms == NO_TIMESTAMP else await log.offset_for_timestamp(time_ms)
     replica.check()
     if found is None or found.offset >= replica.readable_end(isolation):
         return FoundOffset(NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
     return found
-
-
-def _largest_timestamp(log: Log) -> int | None:
-    """Of all records; None where none has one."""
-    largest = max(segment.max_timestamp.timestamp_ms for segment in log.segments)
-    return None if largest < 0 else largest

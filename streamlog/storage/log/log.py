@@ -334,6 +334,11 @@ class Log(LogState):
         with self.in_use():
             return await reading.offset_for_timestamp(self, timestamp_ms)
 
+    async def largest_timestamp(self) -> int:
+        """Of the records at or above the log start; -1: none has one."""
+        with self.in_use():
+            return await reading.largest_timestamp(self)
+
     # -- damage
 
     async def examine(self, segment: Segment) -> ExaminationResult | None:

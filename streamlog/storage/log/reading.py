@@ -13,9 +13,9 @@ and the batches before and after it are served.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from streamlog.errors import (
     CorruptMessageError,
@@ -24,7 +24,7 @@ from streamlog.errors import (
     MessageTooLargeError,
     UnsupportedCompressionError,
 )
-from streamlog.model import LeaderEpoch, Offset
+from streamlog.model import NO_TIMESTAMP, LeaderEpoch, Offset
 from streamlog.records import BatchHeader, check_crc, read_header
 from streamlog.records.decode import Fields, iter_fields
 from streamlog.records.header import HEADER_SIZE
@@ -37,7 +37,10 @@ from streamlog.storage.segments.segment import SCAN_BYTES, Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
 from streamlog.storage.segments.verified import VerifiedRange
 
+TIMES_BYTES: Final = 1 << 20
+"""Read at a time where the timestamps of a whole segment are looked at."""
 _BASE_OFFSET: Final = struct.Struct(">q")
+T = TypeVar("T")
 
 
 class FoundOffset(NamedTuple):
@@ -272,19 +275,56 @@ def _checked(context: BatchContext, start: int, offset: Offset, data: bytes) -> 
 
 
 async def offset_for_timestamp(log: LogState, timestamp_ms: int) -> FoundOffset | None:
-    offset, suspected = log.log_start_offset, False
+    offset = log.log_start_offset
     while offset < log.log_end_offset:
         log.durability.check()
-        generation = log.durability.generation
         index = log.segments.index_of(offset)
         segment, segment_end = log.segments.at(index), log.segments.end_of(index, log.log_end_offset)
         if segment.max_timestamp.timestamp_ms >= timestamp_ms:
-            segment.pin()
             try:
-                found = await _find_timestamp(segment, timestamp_ms, log.log_start_offset)
+                search = partial(_find_timestamp, segment, timestamp_ms, log.log_start_offset)
+                found = await _search(log, segment, search)
+            except _OvertakenError:
+                continue
+            if found is not None:
+                await read(log, found.offset, 1, None, True)  # raises where it is corrupt
+                return found
+        offset = segment_end
+    return None
+
+
+async def largest_timestamp(log: LogState) -> int:
+    while True:
+        log.durability.check()
+        start = log.log_start_offset
+        segments = list(log.segments)[log.segments.index_of(start) :]
+        times = [segment.max_timestamp.timestamp_ms for segment in segments]
+        if segments[0].base_offset >= start or times[0] <= max(times[1:], default=NO_TIMESTAMP):
+            return max(times)
+        try:  # it may be that of a record below the log start
+            times[0] = await _search(log, segments[0], partial(_largest_timestamp, segments[0], start))
+        except _OvertakenError:
+            continue
+        return max(times)
+
+
+class _OvertakenError(Exception):
+    """By a truncation, or the segment's removal: search again. Never leaves this module."""
+
+
+async def _search(log: LogState, segment: Segment, search: Callable[[], Awaitable[T]]) -> T:
+    """`search` reads `segment`. Where it finds damage, the segment is examined, and searched again if it was the
+    index. DamagedFileError, _OvertakenError.
+    """
+    generation, suspected = log.durability.generation, False
+    segment.pin()
+    try:
+        while True:
+            try:
+                found = await search()
             except (CorruptMessageError, DamagedFileError):
                 if generation != log.durability.generation or segment not in log.segments:
-                    continue
+                    raise _OvertakenError from None
                 if suspected:
                     raise
                 suspected = True
@@ -293,15 +333,11 @@ async def offset_for_timestamp(log: LogState, timestamp_ms: int) -> FoundOffset 
                 if damaged is not None:
                     raise unreadable(log, damaged) from None
                 continue
-            finally:
-                segment.unpin()
             if generation != log.durability.generation:
-                continue
-            if found is not None:
-                await read(log, found.offset, 1, None, True)  # raises where it is corrupt
-                return found
-        offset = segment_end
-    return None
+                raise _OvertakenError
+            return found
+    finally:
+        segment.unpin()
 
 
 def aborted(log: LogState, start: Offset, end: Offset) -> list[AbortedTransaction]:
@@ -372,6 +408,42 @@ def _record_from(header: BatchHeader, timestamp_ms: int, start: Offset, batch: b
         if time_ms >= timestamp_ms and offset >= start:
             return FoundOffset(Offset(offset), time_ms, header.leader_epoch)
     return None
+
+
+async def _largest_timestamp(segment: Segment, start: Offset) -> int:
+    """Of its records at or above `start`; -1: none has one."""
+    newest, largest, file = segment.max_timestamp, NO_TIMESTAMP, segment.file
+    position = await run_async(file, segment.seek(start))
+    if position >= segment.size_bytes:
+        return largest
+    header = read_header(await file.read(HEADER_SIZE, position), 0)
+    if newest.offset >= (start if header.base_offset >= start else header.next_offset):
+        return newest.timestamp_ms
+    if header.base_offset < start:
+        size = segment.checked_size(header, position)
+        largest = await file.read_with(size, position, partial(_largest_in_batch, header, start))
+        position += size
+    while position < segment.size_bytes:
+        size = min(TIMES_BYTES, segment.size_bytes - position)
+        here, position = await file.read_with(size, position, partial(_largest_in, segment, position))
+        largest = max(largest, here)
+    return largest
+
+
+def _largest_in_batch(header: BatchHeader, start: Offset, batch: bytes) -> int:
+    check_crc(batch, 0, header)
+    times = (time_ms for offset, time_ms, _, _, _ in _fields_of(batch, header) if offset >= start)
+    return max(times, default=NO_TIMESTAMP)
+
+
+def _largest_in(segment: Segment, position: int, data: bytes) -> tuple[int, int]:
+    """By the headers in `data`, read from `position` on; and where the next one is."""
+    largest, at = NO_TIMESTAMP, 0
+    while at + HEADER_SIZE <= len(data):
+        header = read_header(data, at)
+        largest = max(largest, header.max_timestamp)
+        at += segment.checked_size(header, position + at)
+    return largest, segment.further(position, at)
 
 
 def _fields_of(batch: bytes, header: BatchHeader) -> Iterator[Fields]:

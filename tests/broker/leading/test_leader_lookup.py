@@ -59,6 +59,22 @@ def test_places_and_times(rig: Rig) -> None:
     assert offset_of(1021) == (-1, -1)
 
 
+def test_the_largest_time_is_that_of_a_record_that_is_not_deleted(rig: Rig) -> None:
+    """A deleted one in the same segment was searched for, and the log was said to have none."""
+    rig.create()
+    rig.rest()
+    for time_ms in (9000, 1000, 1010, 1020):
+        rig.do(partial(append_to, rig.leader(), batch([b"v"], timestamp=time_ms), Acks.LEADER))
+    rig.rest()
+    leader = rig.leader()
+    found = rig.machine.run(offset_for(leader, OffsetPlace.MAX_TIMESTAMP, UNCOMMITTED))
+    assert (found.offset, found.timestamp_ms) == (0, 9000)
+    rig.do(partial(leader.log.advance_log_start, Offset(1)))
+    rig.do(leader.on_log_start_moved)
+    found = rig.machine.run(offset_for(leader, OffsetPlace.MAX_TIMESTAMP, UNCOMMITTED))
+    assert (found.offset, found.timestamp_ms) == (3, 1020)
+
+
 def test_kip_207_a_new_leader_waits_before_it_returns_the_end(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER))
     rig.rest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from streamlog.errors import CorruptMessageError, OffsetOutOfRangeError
 from streamlog.model import LeaderEpoch, Offset
 from streamlog.ports.posix_disk import PosixFileSystem
 from streamlog.records import decode, read_header, scan_headers, validate
+from streamlog.records.batch import encode_batch
 from streamlog.records.decode import iter_batches
 from streamlog.records.payload import unpacked_records
 from streamlog.sim.machine import Machine
@@ -91,6 +93,24 @@ def test_lookup_by_timestamp_finds_the_first_at_or_above() -> None:
     assert [lookup(1000 + 10 * i) for i in range(100)] == list(range(100))
     assert lookup(1005) == 1
     assert lookup(1991) is None
+    rig.machine.close()
+
+
+@pytest.mark.parametrize("segment_bytes", [400, 1 << 20])
+def test_the_largest_timestamp_is_that_of_a_record_above_the_log_start(segment_bytes: int) -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=segment_bytes, index_interval_bytes=100))
+    times = [90, 80, 70, 20, 60, 50, 60, 10, 30, 40, 5, 4, 6, 3, 2]
+    for first in range(0, len(times), 3):
+        rig.append_bytes(encode_batch([b"v"] * 3, timestamps=times[first : first + 3]))
+    assert (len(rig.log.segments) > 1) is (segment_bytes == 400)
+    for start in range(len(times)):
+        rig.do(partial(rig.log.advance_log_start, Offset(start)))
+        largest = rig.machine.run(rig.log.largest_timestamp())
+        found = rig.machine.run(rig.log.offset_for_timestamp(largest))
+        assert found is not None
+        assert (found.offset, found.timestamp_ms) == (times.index(largest, start), max(times[start:]))
+    rig.do(partial(rig.log.advance_log_start, Offset(len(times))))
+    assert rig.machine.run(rig.log.largest_timestamp()) == -1
     rig.machine.close()
 
 
