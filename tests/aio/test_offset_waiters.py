@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.aio.offset_waiters import OffsetWaiters
+from streamlog.aio.offset_waiters import SWEPT_FROM, OffsetWaiters
 from streamlog.errors import OutcomeUnknownError
 from streamlog.model import Offset
 
@@ -43,5 +43,21 @@ def test_all_fail_at_once() -> None:
         waiters.fail_all(OutcomeUnknownError("the leadership ended"))
         assert isinstance(second.exception(), OutcomeUnknownError)
         assert len(waiters) == 0
+
+    asyncio.run(main())
+
+
+def test_cancelled_waiters_are_not_kept_while_the_offset_stands_still() -> None:
+    async def main() -> None:
+        waiters = OffsetWaiters()
+        kept = []
+        for number in range(20 * SWEPT_FROM):
+            future = waiters.add(Offset(number))
+            if number % 20:
+                future.cancel()
+            else:
+                kept.append((Offset(number), future))
+        assert len(waiters) <= 2 * len(kept)
+        assert waiters.reached(Offset(20 * SWEPT_FROM)) == kept
 
     asyncio.run(main())
