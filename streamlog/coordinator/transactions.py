@@ -6,24 +6,27 @@ It has a shard for each partition of `__transaction_state` that this node leads,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Final
 
 from streamlog.aio.group_tasks import start_unless_ending
+from streamlog.aio.timeouts import timeout
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.config.settings import group_settings
 from streamlog.coordinator.marker_writer import MarkerLink, MarkerWriter
 from streamlog.coordinator.shards import Leaderships, Shards
 from streamlog.coordinator.transaction_shard import ProducerIdSequence, TransactionShard
-from streamlog.errors import InvalidRequestError
+from streamlog.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId
+from streamlog.model import BrokerId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.transactions.lifecycle import AddPartitions, Ended, EndTransaction, InitProducer, TransactionalProducer
 from streamlog.transactions.records import TWO_PHASE, TransactionValue
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+APPLY_WAIT_S: Final = 2.0
+"""For metadata that the leader of a partition has applied, and this node has not."""
 
 
 class TransactionCoordinator:
@@ -38,6 +41,7 @@ class TransactionCoordinator:
         link: MarkerLink,
         ports: Ports,
     ) -> None:
+        self._view = view
         self._configs = configs
         self._clock = ports.clock
         self._tasks: asyncio.TaskGroup | None = None
@@ -91,7 +95,23 @@ class TransactionCoordinator:
         return await self._shards.of(command.transactional_id).init(command, self._deadline(timeout_s))
 
     async def add_partitions(self, command: AddPartitions) -> None:
+        """UnknownTopicOrPartitionError: this node does not know one of the partitions yet, or no more."""
+        await self._until_known(command.partitions)
         await self._shards.of(command.transactional_id).add_partitions(command)
+
+    async def _until_known(self, partitions: Iterable[TopicPartition]) -> None:
+        """A partition that is unknown at the end of its transaction counts as deleted and gets no marker. A later
+        coordinator knows what this one does: its leadership comes after it in the metadata log.
+        """
+        try:
+            async with timeout(APPLY_WAIT_S):
+                await self._view.wait_until(lambda image: all(map(image.has, partitions)))
+        except TimeoutError:
+            unknown = sorted(str(one) for one in partitions if not self._view.image.has(one))
+            raise UnknownTopicOrPartitionError(
+                f"the transaction coordinator does not know {', '.join(unknown[:10])}, and could not end the "
+                "transaction there: created just before, or deleted; retry"
+            ) from None
 
     async def end(self, command: EndTransaction, timeout_s: float) -> Ended:
         return await self._shards.of(command.transactional_id).end_transaction(command, self._deadline(timeout_s))

@@ -16,12 +16,14 @@ from streamlog.errors import (
     InvalidTransactionStateError,
     NotCoordinatorError,
     ProducerFencedError,
+    UnknownTopicOrPartitionError,
 )
-from streamlog.model import BrokerId, ProducerEpoch
+from streamlog.metadata.records import Partition, PartitionRecord
+from streamlog.model import BrokerId, PartitionId, ProducerEpoch, TopicPartition
 from streamlog.transactions.lifecycle import Ended, TransactionalProducer
 from streamlog.transactions.markers import Grant
 from streamlog.transactions.records import TransactionStatus
-from tests.broker.rig import ME, OTHER
+from tests.broker.rig import ME, OTHER, P0, topic_id
 from tests.support.transaction_bench import (
     T_0,
     T_1,
@@ -224,6 +226,34 @@ def test_a_partition_that_is_gone_needs_no_marker(bench: Bench) -> None:
     bench.rig.delete(1)
     bench.settle()
     assert (bench.state(), bench.link.written) == (TransactionStatus.COMPLETE_COMMIT, [])
+
+
+@pytest.mark.parametrize("partition", [TopicPartition("new", P0), TopicPartition("t", PartitionId(1))])
+def test_a_partition_is_added_once_the_coordinator_knows_it(bench: Bench, partition: TopicPartition) -> None:
+    """Its leader may have applied it earlier. Taken for a deleted one at the end, it would get no marker."""
+    producer = bench.init()
+    adding = bench.start(bench.adding(producer, partition))
+    bench.copied()
+    bench.rig.rest(1)
+    assert not adding.done()
+    if partition.topic == "new":
+        bench.rig.create("new", 4)
+    else:
+        added = Partition(replicas=(ME,), isr=(ME,), leader=ME)
+        bench.rig.commit(PartitionRecord(topic_id=topic_id(1), partition_id=partition.partition, partition=added))
+    bench.settle()
+    adding.result()
+    bench.run(bench.ending(producer))
+    bench.settle()
+    assert [marker.partition for _, marker in bench.link.written] == [partition]
+
+
+def test_a_partition_that_the_coordinator_does_not_know_is_refused(bench: Bench) -> None:
+    """Retriable: the producer has it added later."""
+    producer = bench.init()
+    with pytest.raises(UnknownTopicOrPartitionError, match="does not know new-0"):
+        bench.run(bench.adding(producer, T_0, TopicPartition("new", P0)))
+    assert bench.state() is TransactionStatus.EMPTY
 
 
 def test_time_outs_run_on_after_loading(bench: Bench) -> None:

@@ -29,7 +29,7 @@ from streamlog.metadata.image.pages import PagedSequence
 from streamlog.metadata.image.roles import PartitionKey, RoleIndex
 from streamlog.metadata.image.sorted_map import SortedMap
 from streamlog.metadata.records import Broker, ConfigTarget, MetadataVersion, Partition
-from streamlog.model import BrokerEpoch, BrokerId, PartitionId, ProducerId, RaftIndex, TopicId
+from streamlog.model import BrokerEpoch, BrokerId, PartitionId, ProducerId, RaftIndex, TopicId, TopicPartition
 
 
 class Topic(Struct, frozen=True, kw_only=True):
@@ -73,6 +73,10 @@ class MetadataImage(Struct, frozen=True, kw_only=True):
         if topic is None:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist", field="topic")
         return topic
+
+    def has(self, partition: TopicPartition) -> bool:
+        topic = self.topic_named(partition.topic)
+        return topic is not None and partition.partition < len(topic.partitions)
 
     def require_topic_id(self, topic_id: TopicId) -> Topic:
         """UnknownTopicIdError if there is none, or it was deleted."""

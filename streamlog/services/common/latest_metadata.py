@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamlog.api.service import Call
-from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
 from streamlog.model import TopicPartition
 from streamlog.services.batches.partition_leader import within
@@ -23,10 +22,5 @@ async def apply_if_unknown(
     partitions: Iterable[TopicPartition], view: MetadataView, link: ControllerAccess, call: Call
 ) -> None:
     """What is unknown after it was not created before the call, or the controller was not reached."""
-    if not all(_is_known(one, view.image) for one in partitions):
+    if not all(map(view.image.has, partitions)):
         await link.catch_up(within(APPLY_WAIT_MS, call) / 1000)
-
-
-def _is_known(one: TopicPartition, image: MetadataImage) -> bool:
-    topic = image.topic_named(one.topic)
-    return topic is not None and one.partition < len(topic.partitions)
