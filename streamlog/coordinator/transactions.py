@@ -19,7 +19,7 @@ from streamlog.coordinator.transaction_shard import ProducerIdSequence, Transact
 from streamlog.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, TopicPartition
+from streamlog.model import BrokerId, PartitionId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.transactions.lifecycle import AddPartitions, Ended, EndTransaction, InitProducer, TransactionalProducer
 from streamlog.transactions.records import TWO_PHASE, TransactionValue
@@ -127,10 +127,9 @@ class TransactionCoordinator:
         loaded = [shard for shard in self._shards if shard.log.is_active]
         return sorted((pair for shard in loaded for pair in shard.values.items()), key=lambda pair: pair[0])
 
-    @property
-    def loading(self) -> int:
-        """Number of shards that are still loading."""
-        return self._shards.loading
+    def coordinated(self) -> list[PartitionId]:
+        """The partitions of `__transaction_state` whose ids are in `own_transactions`."""
+        return sorted(shard.log.replica.partition.partition for shard in self._shards if shard.log.is_active)
 
     def _deadline(self, timeout_s: float) -> float:
         return self._clock.monotonic() + timeout_s

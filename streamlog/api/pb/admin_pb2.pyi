@@ -3511,7 +3511,7 @@ class ListTransactionsRequest(_message.Message):
 
     @_builtins.property
     def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Only those with one of these producer ids. Empty: all."""
+        """Only those with one of these producer ids, now or before. Empty: all."""
 
     def __init__(
         self,
@@ -3539,6 +3539,7 @@ class TransactionListing(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     COORDINATOR_FIELD_NUMBER: _builtins.int
+    PREVIOUS_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """Transactional id."""
     producer_id: _builtins.int
@@ -3547,6 +3548,8 @@ class TransactionListing(_message.Message):
     """Its state."""
     coordinator: _builtins.int
     """Node id of its coordinator."""
+    previous_producer_id: _builtins.int
+    """Its producer id before this one, whose epochs are used up. Markers of that one may still be on their way."""
     def __init__(
         self,
         *,
@@ -3554,12 +3557,15 @@ class TransactionListing(_message.Message):
         producer_id: _builtins.int = ...,
         state: Global___TransactionState.ValueType = ...,
         coordinator: _builtins.int = ...,
+        previous_producer_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_previous_producer_id", b"_previous_producer_id", "previous_producer_id", b"previous_producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "producer_id", b"producer_id", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_previous_producer_id", b"_previous_producer_id", "coordinator", b"coordinator", "previous_producer_id", b"previous_producer_id", "producer_id", b"producer_id", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__previous_producer_id: _TypeAlias = _typing.Literal["previous_producer_id"]  # noqa: Y015
+    _WhichOneofArgType__previous_producer_id: _TypeAlias = _typing.Literal["_previous_producer_id", b"_previous_producer_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__previous_producer_id) -> _WhichOneofReturnType__previous_producer_id | None: ...
 
 Global___TransactionListing: _TypeAlias = TransactionListing  # noqa: Y015
 
@@ -3572,6 +3578,7 @@ class ListTransactionsResponse(_message.Message):
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
+    COORDINATED_PARTITIONS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """`page_token` of the next page. Empty: this is the last page."""
     @_builtins.property
@@ -3582,16 +3589,23 @@ class ListTransactionsResponse(_message.Message):
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeError]:
         """Nodes that did not respond: the ids that they coordinate are missing."""
 
+    @_builtins.property
+    def coordinated_partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partitions of `__transaction_state` whose ids are listed. Those of others are missing: they have no leader, or it has
+        not loaded them.
+        """
+
     def __init__(
         self,
         *,
         transactions: _abc.Iterable[Global___TransactionListing] | None = ...,
         next_page_token: _builtins.str = ...,
         errors: _abc.Iterable[Global___NodeError] | None = ...,
+        coordinated_partitions: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "next_page_token", b"next_page_token", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinated_partitions", b"coordinated_partitions", "errors", b"errors", "next_page_token", b"next_page_token", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3856,7 +3870,9 @@ class FindHangingTransactionsResponse(_message.Message):
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeError]:
-        """Nodes that did not respond: the partitions that they lead are missing, and `hanging` is not set on any transaction."""
+        """Nodes that did not respond: the partitions that they lead are missing. Leaders of `__transaction_state` (-1: it has
+        none) that have not loaded it. With either, `hanging` is not set on any transaction.
+        """
 
     def __init__(
         self,

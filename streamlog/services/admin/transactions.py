@@ -2,7 +2,7 @@
 
 The node that serves the client sends the same call to the others, and they respond for themselves. A transaction is
 hanging if it is open in a partition, and no coordinator has it open there, so its marker will never be written. That is
-only certain if all coordinators have responded.
+only certain if the ids of all partitions of `__transaction_state` are known: each node says which it has loaded.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from streamlog.config.settings.group_settings import TRANSACTION_MAX_TIMEOUT_MS
 from streamlog.coordinator.shards import Leaderships
 from streamlog.coordinator.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from streamlog.errors import (
+    CoordinatorNotAvailableError,
     InvalidTransactionStateError,
     LeaderNotAvailableError,
     StreamlogError,
     UnknownTopicOrPartitionError,
 )
 from streamlog.metadata.configs.node_configs import NodeConfigs
+from streamlog.metadata.image.image import Topic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Clock
@@ -76,10 +78,9 @@ class TransactionQueries:
 
     async def list_transactions(self, request: pb.ListTransactionsRequest, call: Call) -> pb.ListTransactionsResponse:
         """The page token is the last id of the previous page, which its caller has seen (`visible_pages`)."""
-        states, size = convert.states(request), page_size(request.page_size, default=IDS_PER_PAGE)
-        producer_ids = frozenset(request.producer_ids)
-
-        guard, errors = call.info.guard, dict[int, pb.NodeError]()
+        convert.states(request)  # whether they are valid
+        size = page_size(request.page_size, default=IDS_PER_PAGE)
+        guard, errors, coordinated = call.info.guard, dict[int, pb.NodeError](), set[int]()
 
         async def list_behind(start: str) -> Round[pb.TransactionListing]:
             sent = pb.ListTransactionsRequest(
@@ -88,10 +89,10 @@ class TransactionQueries:
                 page_token=start,
                 page_size=round_size(size, guard),
             )
-            answers = [] if is_forwarded(call) else await self._lists_of_others(sent, call)
+            answers = await self._lists(sent, call)
             errors.update({error.node_id: error for answer in answers for error in answer.errors})
-            own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
-            listings = [*own, *(row for answer in answers for row in answer.transactions)]
+            coordinated.update(index for answer in answers for index in answer.coordinated_partitions)
+            listings = [row for answer in answers for row in answer.transactions]
             # Beyond the end of another node's page, its ids are unknown.
             known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
             rows = [
@@ -99,22 +100,24 @@ class TransactionQueries:
                 for row in sorted(listings, key=lambda row: row.transactional_id)
                 if row.transactional_id > start
                 and (known_end is None or row.transactional_id <= known_end)
-                and (not states or row.state in states)
-                and (not producer_ids or row.producer_id in producer_ids)
                 and (guard is None or guard.may_list("TRANSACTIONAL_ID", row.transactional_id))
             ]
             return Round(rows=rows, known_end=known_end)
 
         found = await visible_rows(list_behind, request.page_token, size, is_guarded=guard is not None)
-        response = pb.ListTransactionsResponse(transactions=found.rows[:size], errors=errors.values())
+        response = pb.ListTransactionsResponse(
+            transactions=found.rows[:size], errors=errors.values(), coordinated_partitions=sorted(coordinated)
+        )
         response.next_page_token = following_token(
             found, len(response.transactions), lambda row: row.transactional_id, is_guarded=guard is not None
         )
         return response
 
-    async def _lists_of_others(
-        self, request: pb.ListTransactionsRequest, call: Call
-    ) -> list[pb.ListTransactionsResponse]:
+    async def _lists(self, request: pb.ListTransactionsRequest, call: Call) -> list[pb.ListTransactionsResponse]:
+        """Of this node, and of the others if the call is a client's: whatever the client may see."""
+        if is_forwarded(call):
+            return [self._own_list(request)]
+
         async def ask(other: BrokerId) -> pb.ListTransactionsResponse:
             try:
                 return await self._peers.call(
@@ -123,7 +126,19 @@ class TransactionQueries:
             except StreamlogError as error:
                 return pb.ListTransactionsResponse(errors=[pb.NodeError(node_id=other, error=to_message(error))])
 
-        return await call_each(self._others(), ask, at_once=_AT_ONCE)
+        others = await call_each(self._others(), ask, at_once=_AT_ONCE)
+        return [self._own_list(request), *others]
+
+    def _own_list(self, request: pb.ListTransactionsRequest) -> pb.ListTransactionsResponse:
+        states, producer_ids = frozenset(request.states), frozenset(request.producer_ids)
+        own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
+        rows = [
+            row
+            for row in own
+            if (not states or row.state in states)
+            and (not producer_ids or not producer_ids.isdisjoint(convert.producer_ids(row)))
+        ]
+        return pb.ListTransactionsResponse(transactions=rows, coordinated_partitions=self._coordinator.coordinated())
 
     def _others(self) -> list[BrokerId]:
         brokers = self._view.image.brokers.values()
@@ -247,16 +262,20 @@ class TransactionQueries:
         self, rows: list[pb.OpenTransaction], response: pb.FindHangingTransactionsResponse, call: Call
     ) -> None:
         """Set the transactional id of each, and whether its coordinator will end it."""
-        if not rows or self._view.image.topic_named(TRANSACTIONS_TOPIC) is None:
+        topic = self._view.image.topic_named(TRANSACTIONS_TOPIC)
+        if not rows or topic is None:
             for row in rows:
                 row.hanging = not response.errors
             return
         producer_ids = sorted({row.producer_id for row in rows})
         wanted = pb.ListTransactionsRequest(producer_ids=producer_ids, page_size=10_000)
-        listed = await self.list_transactions(wanted, call)
-        response.errors.extend(listed.errors)
-        complete = not response.errors and not listed.next_page_token and not self._coordinator.loading
-        names = {row.producer_id: row.transactional_id for row in listed.transactions}
+        answers = await self._lists(wanted, call)
+        response.errors.extend(error for answer in answers for error in answer.errors)
+        if not response.errors:
+            response.errors.extend(_uncoordinated(topic, answers))
+        complete = not response.errors and not any(answer.next_page_token for answer in answers)
+        listed = [row for answer in answers for row in answer.transactions]
+        names = {producer_id: row.transactional_id for row in listed for producer_id in convert.producer_ids(row)}
         asked = pb.DescribeTransactionsRequest(transactional_ids=sorted(set(names.values())))
         described = {}
         if asked.transactional_ids:
@@ -264,15 +283,38 @@ class TransactionQueries:
             described = {row.transactional_id: row for row in answer.transactions}
         for row in rows:
             name = names.get(row.producer_id, "")
-            row.transactional_id = name
             found = described.get(name)
+            if call.info.guard is None or call.info.guard.may_list("TRANSACTIONAL_ID", name):
+                row.transactional_id = name
             row.hanging = complete and not (found is not None and (found.HasField("error") or _will_end(found, row)))
 
 
-_ENDING: Final = frozenset(convert.number_of(state) for state in (TransactionStatus.ONGOING, *sorted(PREPARED)))
+def _uncoordinated(topic: Topic, answers: list[pb.ListTransactionsResponse]) -> list[pb.NodeError]:
+    """The leaders of the partitions of `__transaction_state` whose ids no node has listed."""
+    listed = {index for answer in answers for index in answer.coordinated_partitions}
+    missing: dict[BrokerId, list[str]] = {}
+    for index, partition in enumerate(topic.partitions):
+        if index not in listed:
+            missing.setdefault(partition.leader, []).append(str(index))
+    return [
+        pb.NodeError(
+            node_id=leader,
+            error=to_message(
+                CoordinatorNotAvailableError(
+                    f"no node has loaded these partitions of {TRANSACTIONS_TOPIC}: {', '.join(indexes)}. Which "
+                    "transactions hang is unknown until a leader has: retry later"
+                )
+            ),
+        )
+        for leader, indexes in missing.items()
+    ]
+
+
+_PREPARED: Final = frozenset(convert.number_of(state) for state in PREPARED)
+_ENDING: Final = frozenset({convert.number_of(TransactionStatus.ONGOING), *_PREPARED})
 
 
 def _will_end(found: pb.TransactionDescription, row: pb.OpenTransaction) -> bool:
     """Its coordinator has it open in this partition."""
     there = any((p.topic, p.partition) == (row.topic, row.partition) for p in found.partitions)
-    return there and found.state in _ENDING
+    return there and found.state in (_ENDING if found.producer_id == row.producer_id else _PREPARED)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
+from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb_records
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.api.requests import PartitionRef
@@ -16,16 +16,23 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
+    LeaderNotAvailableError,
     NotLeaderError,
     ProducerFencedError,
     StreamlogError,
     UnknownMemberIdError,
 )
+from streamlog.groups.placement import partition_of
+from streamlog.model import NO_BROKER
+from streamlog.ports import CallInfo
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.services.batches.partition_leader import PartitionLeaders
+from streamlog.services.common.forwarding import Peers
+from streamlog.services.transactions.markers import LocalMarkers
+from streamlog.transactions import lifecycle
 from tests.services.records.subscribe_calls import everything, subscribing
 from tests.services.transactions.transaction_calls import COMMITTED, committed, offset, with_transactions
-from tests.services.world import BATCHES, Cluster
+from tests.services.world import ADMIN, BATCHES, Cluster
 from tests.storage.batches import batch
 
 TRANSACTIONS = "/streamlog.v1.Transactions/"
@@ -343,5 +350,122 @@ def test_who_has_been_put_out_of_the_group_commits_no_offset_in_a_transaction() 
         await producer.end(commit=False)
         await asyncio.sleep(0.5)
         assert await offset(cluster, stable=True) == -1
+
+    with_transactions(story)
+
+
+# -- what hangs
+
+
+async def open_ones(cluster: Cluster, guard: Any = None) -> admin_pb2.FindHangingTransactionsResponse:
+    """All that are open, of any age."""
+    request = admin_pb2.FindHangingTransactionsRequest(open_for_ms=0, all_open=True)
+    method = ADMIN + "FindHangingTransactions"
+    info = CallInfo(method=method, peer="client:1", guard=guard)
+
+    async def calling() -> bytes:
+        return await cluster.node.handlers[method](request.SerializeToString(), info)
+
+    answer = admin_pb2.FindHangingTransactionsResponse.FromString(await cluster.world.host("node1").spawn(calling()))
+    assert answer.transactions
+    return answer
+
+
+async def give_coordinator(cluster: Cluster, leader: int) -> None:
+    await cluster.move_leader(leader, "__transaction_state", partition_of("x", 50))
+    await asyncio.sleep(0.5)
+
+
+def test_a_transaction_whose_coordinator_is_not_there_at_present_does_not_hang() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"a")
+        answer = await open_ones(cluster)
+        assert not answer.errors
+        assert [(row.transactional_id, row.hanging) for row in answer.transactions] == [("x", False)]
+        await give_coordinator(cluster, NO_BROKER)
+        answer = await open_ones(cluster)
+        assert [row.hanging for row in answer.transactions] == [False]
+        assert [(one.node_id, one.error.code) for one in answer.errors] == [(NO_BROKER, "COORDINATOR_NOT_AVAILABLE")]
+        await give_coordinator(cluster, 1)
+        assert not (await open_ones(cluster)).errors
+
+    with_transactions(story)
+
+
+def test_a_transaction_does_not_hang_while_its_new_coordinator_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At another node, which says only what it has loaded."""
+    loaded: list[int] = []
+
+    async def call(*rest: Any) -> admin_pb2.ListTransactionsResponse | admin_pb2.FindHangingTransactionsResponse:
+        response: type[Any] = rest[4]
+        if response is admin_pb2.ListTransactionsResponse:
+            return admin_pb2.ListTransactionsResponse(coordinated_partitions=loaded)
+        return response()
+
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"a")
+        cluster.rig.start_all(2)
+        await give_coordinator(cluster, 2)
+        monkeypatch.setattr(Peers, "call", call)
+        answer = await open_ones(cluster)
+        assert ([row.hanging for row in answer.transactions], [one.node_id for one in answer.errors]) == ([False], [2])
+        loaded.append(partition_of("x", 50))
+        answer = await open_ones(cluster)
+        assert ([row.hanging for row in answer.transactions], list(answer.errors)) == ([True], [])
+
+    with_transactions(story)
+
+
+def test_a_transaction_is_known_by_the_producer_id_that_its_coordinator_has_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The markers are not written yet, and name the former one."""
+    monkeypatch.setattr(lifecycle, "TRANSACTION_EPOCH_MAX", 0)
+
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"a")
+        former = producer.producer_id
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalMarkers, "_leader", unavailable)
+            await producer.end(commit=True)
+            assert producer.producer_id != former
+            (row,) = (await open_ones(cluster)).transactions
+            assert (row.producer_id, row.transactional_id, row.hanging) == (former, "x", False)
+        await asyncio.sleep(1)
+        assert await committed(cluster) == [b"a"]
+
+    with_transactions(story)
+
+
+def unavailable(*_: object) -> Any:
+    raise LeaderNotAvailableError("not now")
+
+
+class NoIds:
+    """The guard of a caller who may describe the cluster, and no transactional id."""
+
+    principal = "User:monitor"
+
+    def admit(self, request: object) -> None: ...
+
+    def reveal(self, response: object) -> None: ...
+
+    def may_list(self, kind: str, name: str) -> bool:
+        return False
+
+
+def test_what_the_caller_may_not_see_does_not_hang() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"a")
+        (row,) = (await open_ones(cluster, NoIds())).transactions
+        assert (row.transactional_id, row.hanging) == ("", False)
 
     with_transactions(story)

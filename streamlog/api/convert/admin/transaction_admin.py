@@ -11,7 +11,7 @@ from streamlog.api.convert.transactions import transactional_id
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import InvalidRequestError, StreamlogError
-from streamlog.model import BrokerId, ProducerId, TopicPartition
+from streamlog.model import NO_PRODUCER_ID, BrokerId, ProducerId, TopicPartition
 from streamlog.transactions.records import TransactionStatus, TransactionValue
 
 IDS_PER_REQUEST_MAX: Final = 1_000
@@ -52,9 +52,16 @@ def ids(message: pb.DescribeTransactionsRequest) -> tuple[str, ...]:
 
 
 def listing(name: str, value: TransactionValue, coordinator: BrokerId) -> pb.TransactionListing:
-    return pb.TransactionListing(
+    row = pb.TransactionListing(
         transactional_id=name, producer_id=value.producer_id, state=_STATES[value.state], coordinator=coordinator
     )
+    if value.previous_producer_id != NO_PRODUCER_ID:
+        row.previous_producer_id = value.previous_producer_id
+    return row
+
+
+def producer_ids(row: pb.TransactionListing) -> list[int]:
+    return [row.producer_id, *([row.previous_producer_id] if row.HasField("previous_producer_id") else [])]
 
 
 def description(name: str, value: TransactionValue, coordinator: BrokerId) -> pb.TransactionDescription:
