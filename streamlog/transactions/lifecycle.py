@@ -333,11 +333,16 @@ def _check_claim(command: InitProducer, before: TransactionValue) -> None:
         return
     if command.producer_id == before.producer_id and command.producer_epoch == before.producer_epoch:
         return
-    if command.producer_id == before.previous_producer_id and command.producer_epoch >= TRANSACTION_EPOCH_MAX:
+    if _is_last_of_previous_id(command, before):
         return
     if _is_claimed_again(command, before):
         return
     raise _fenced(command.transactional_id, command.producer_epoch, before)
+
+
+def _is_last_of_previous_id(command: InitProducer | EndTransaction, before: TransactionValue) -> bool:
+    """Whether the command is of the producer whose id was replaced. Those of earlier epochs have been fenced."""
+    return command.producer_id == before.previous_producer_id and command.producer_epoch >= TRANSACTION_EPOCH_MAX
 
 
 def _is_claimed_again(command: InitProducer, before: TransactionValue) -> bool:
@@ -365,7 +370,7 @@ def _has_ended_so(command: EndTransaction, before: TransactionValue) -> bool:
     opened, and aborted by its time-out; the retrying producer cannot have used it.
     """
     if command.producer_id != before.producer_id:
-        changed_id = command.producer_id == before.previous_producer_id and before.producer_epoch == 0
+        changed_id = _is_last_of_previous_id(command, before) and before.producer_epoch == 0
         return changed_id and _committed(before) == command.commit
     if command.producer_epoch == before.producer_epoch - 1:
         is_next_open = before.state is TransactionStatus.ONGOING

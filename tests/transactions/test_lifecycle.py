@@ -361,6 +361,23 @@ def test_epochs_that_are_used_up_give_way_to_another_producer_id(coordinator: Co
         coordinator.add(producer, T_0)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_producer_fenced_long_ago_does_not_end_the_last_transaction_of_its_id(
+    coordinator: Coordinator, *, commit: bool
+) -> None:
+    zombie = coordinator.init()
+    assert coordinator.value is not None
+    coordinator.value = replace(coordinator.value, producer_epoch=ProducerEpoch(TRANSACTION_EPOCH_MAX))
+    producer = replace(zombie, producer_epoch=ProducerEpoch(TRANSACTION_EPOCH_MAX))
+    coordinator.add(producer, T_0)
+    coordinator.end(producer, commit=commit)
+    with pytest.raises(ProducerFencedError):
+        coordinator.end(zombie, commit=commit)
+    coordinator.complete()
+    with pytest.raises(ProducerFencedError):
+        coordinator.end(zombie, commit=commit)
+
+
 def test_a_transaction_that_is_open_too_long(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     coordinator.add(producer, T_0)
