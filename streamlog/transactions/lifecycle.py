@@ -333,8 +333,8 @@ def _check_claim(command: InitProducer, before: TransactionValue) -> None:
         return
     if command.producer_id == before.producer_id and command.producer_epoch == before.producer_epoch:
         return
-    if _is_last_of_previous_id(command, before):
-        return
+    if before.state is not TransactionStatus.ONGOING and _is_last_of_previous_id(command, before):
+        return  # ONGOING: its producer has used the id that came after
     if _is_claimed_again(command, before):
         return
     raise _fenced(command.transactional_id, command.producer_epoch, before)
@@ -347,7 +347,8 @@ def _is_last_of_previous_id(command: InitProducer | EndTransaction, before: Tran
 
 def _is_claimed_again(command: InitProducer, before: TransactionValue) -> bool:
     """The call that led to this state, whose response was lost."""
-    return command.producer_id == before.producer_id and command.producer_epoch == before.claimed_epoch
+    is_named = command.producer_id != NO_PRODUCER_ID and command.producer_epoch == before.claimed_epoch
+    return is_named and command.producer_id in (before.producer_id, before.previous_producer_id)
 
 
 def _check_producer(
@@ -412,7 +413,7 @@ def _commit_of_nothing(command: EndTransaction, before: TransactionValue, now_ms
     """The state stays the same and is still written: a replaced coordinator that does not know it yet may have missed
     that the transaction was opened. It cannot replicate this record.
     """
-    value = replace(before, updated_ms=now_ms, claimed_epoch=NO_PRODUCER_EPOCH)
+    value = replace(before, updated_ms=now_ms, previous_producer_id=NO_PRODUCER_ID, claimed_epoch=NO_PRODUCER_EPOCH)
     response = Ended(producer=_producer(value), was_open=False)
     return TransactionDecision(response=response, record=TransactionRecord(command.transactional_id, value))
 
@@ -467,13 +468,15 @@ def _keep(command: InitProducer, before: TransactionValue, now_ms: int) -> Trans
 
 
 def _empty(command: InitProducer, producer_id: ProducerId, epoch: ProducerEpoch, now_ms: int) -> TransactionValue:
+    """The claim of `command` has been checked: another id that it names is the one before `producer_id`."""
     return TransactionValue(
         producer_id=producer_id,
         producer_epoch=epoch,
+        previous_producer_id=NO_PRODUCER_ID if command.producer_id == producer_id else command.producer_id,
         timeout_ms=command.timeout_ms,
         state=TransactionStatus.EMPTY,
         updated_ms=now_ms,
-        claimed_epoch=command.producer_epoch if command.producer_id == producer_id else NO_PRODUCER_EPOCH,
+        claimed_epoch=command.producer_epoch,
     )
 
 

@@ -449,6 +449,42 @@ def test_a_producer_whose_transaction_is_aborted_for_it_names_itself_again(coord
         coordinator.init(producer)
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_producer_names_itself_again_though_its_epochs_were_used_up(coordinator: Coordinator, is_open: bool) -> None:
+    """The response with another producer id was lost, with an open transaction that is aborted first or without."""
+    producer = replace(coordinator.init(), producer_epoch=ProducerEpoch(TRANSACTION_EPOCH_MAX))
+    assert coordinator.value is not None
+    coordinator.value = replace(coordinator.value, producer_epoch=producer.producer_epoch)
+    if is_open:
+        coordinator.add(producer, T_0)
+    named = coordinator.init(producer)
+    assert named.producer_id != producer.producer_id
+    assert coordinator.init(producer) == named
+    with pytest.raises(ProducerFencedError):
+        coordinator.init(replace(producer, producer_epoch=ProducerEpoch(0)))
+    other = coordinator.init()
+    assert other == replace(named, producer_epoch=ProducerEpoch(named.producer_epoch + 1))
+    with pytest.raises(ProducerFencedError):
+        coordinator.init(producer)
+
+
+@pytest.mark.parametrize("commits_nothing", [True, False])
+def test_a_late_call_of_a_producer_with_the_former_id_does_not_fence_it(
+    coordinator: Coordinator, commits_nothing: bool
+) -> None:
+    producer = replace(coordinator.init(), producer_epoch=ProducerEpoch(TRANSACTION_EPOCH_MAX))
+    assert coordinator.value is not None
+    coordinator.value = replace(coordinator.value, producer_epoch=producer.producer_epoch)
+    named = coordinator.init(producer)
+    if commits_nothing:
+        coordinator.end(named)
+    else:
+        coordinator.add(named, T_0)
+    with pytest.raises(ProducerFencedError):
+        coordinator.init(producer)
+    coordinator.add(named, T_1)
+
+
 @pytest.mark.parametrize("is_aborted_for_it", [True, False])
 def test_a_producer_that_another_one_has_replaced_is_fenced(
     coordinator: Coordinator, *, is_aborted_for_it: bool
