@@ -31,7 +31,7 @@ from streamlog.errors import (
 from streamlog.groups import committing, membership
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.codec import decode, encode
-from streamlog.groups.committing import CommitOffsets
+from streamlog.groups.committing import CommitOffsets, DeleteGroup, DeleteOffsets
 from streamlog.groups.decision import GroupContext, GroupDecision, RevocationTimer, SetMemberTimer, Timer
 from streamlog.groups.membership import (
     Answer,
@@ -229,6 +229,16 @@ class GroupShard:
             self.replay_marker(producer_id, commit=marker.commit)
         await self.log.wait_until_safe()
 
+    async def delete_group(self, command: DeleteGroup) -> None:
+        """As `committing.delete_group`; offsets pending in open transactions have no effect at their markers."""
+        pending = tuple(self._pending_offsets.of_group(command.group))
+        await self.decide(command.group, partial(committing.delete_group, command, pending=pending))
+
+    async def delete_offsets(self, command: DeleteOffsets) -> tuple[StreamlogError | None, ...]:
+        """As `committing.delete_offsets`; otherwise as `delete_group`."""
+        pending = tuple(self._pending_offsets.of_group(command.group))
+        return await self.decide(command.group, partial(committing.delete_offsets, command, pending=pending))
+
     def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
         """The member is on a stream: call `hint` when a heartbeat would return a new assignment."""
         self._hints[group, member_id] = hint
@@ -256,8 +266,9 @@ class GroupShard:
         self._timers.set(TOPICS, None if all(done) else RETRY_MS)
 
     def expire_offsets(self) -> None:
-        for group in list(self.groups.values()):
-            self._try(group.group_id, committing.expire)
+        pending = self._pending_offsets.by_group()
+        for group_id in list(self.groups):
+            self._try(group_id, partial(committing.expire, pending=pending.get(group_id, ())))
 
     def _on_due(self, timer: Timer | TopicsTimer) -> None:
         """A session or revocation time-out has expired."""

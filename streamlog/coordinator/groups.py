@@ -18,7 +18,7 @@ from streamlog.coordinator.shards import Leaderships, Shards
 from streamlog.coordinator.topics import ImageTopics
 from streamlog.errors import NotCoordinatorError, StreamlogError, UnstableOffsetCommitError
 from streamlog.groups import committing
-from streamlog.groups.committing import CommitOffsets
+from streamlog.groups.committing import CommitOffsets, DeleteGroup, DeleteOffsets
 from streamlog.groups.decision import GroupContext, GroupDecision, GroupSettings
 from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, RemoveMember
 from streamlog.groups.placement import OFFSETS_TOPIC
@@ -134,6 +134,12 @@ class GroupCoordinator:
         confirm = partial(verify, replica.partition)
         async with replica.appends.verifications.verified(producer_id, producer_epoch, confirm, wait_s) as guard:
             return await shard.commit_in_transaction(command, guard)
+
+    async def delete_group(self, command: DeleteGroup) -> None:
+        await self._shards.of(command.group).delete_group(command)
+
+    async def delete_offsets(self, command: DeleteOffsets) -> tuple[StreamlogError | None, ...]:
+        return await self._shards.of(command.group).delete_offsets(command)
 
     async def end_transaction(self, one: PartitionMarker) -> None:
         """A marker for a partition of `__consumer_offsets`. As `GroupShard.end_transaction`."""

@@ -123,49 +123,58 @@ def _refusal(
 
 
 def delete_offsets(
-    command: DeleteOffsets, group: Group, context: GroupContext
+    command: DeleteOffsets, group: Group, context: GroupContext, pending: Iterable[OffsetKey] = ()
 ) -> GroupDecision[tuple[StreamlogError | None, ...]]:
-    """For each partition None, or GroupSubscribedToTopicError. Raises GroupIdNotFoundError."""
+    """For each partition None, or GroupSubscribedToTopicError. Raises GroupIdNotFoundError. `pending`: as for
+    `forget_topics`.
+    """
     _require_known(group)
     subscribed = {t for member in group.members.values() for t in topics_of(member, context.topics)}
     results: list[StreamlogError | None] = []
     records = []
+    known = {*group.offsets, *_places(pending)}
     for partition in command.partitions:
         if context.topics.id_of(partition.topic) in subscribed:
             results.append(GroupSubscribedToTopicError.of(command.group, partition.topic))
             continue
         results.append(None)
-        if (partition.topic, partition.partition) in group.offsets:
+        if (partition.topic, partition.partition) in known:
             records.append(GroupRecord(OffsetKey(command.group, partition.topic, partition.partition), None))
     return GroupDecision(response=tuple(results), records=tuple(records))
 
 
-def delete_group(command: DeleteGroup, group: Group, context: GroupContext) -> GroupDecision[None]:
-    """GroupIdNotFoundError, GroupNotEmptyError."""
+def delete_group(
+    command: DeleteGroup, group: Group, context: GroupContext, pending: Iterable[OffsetKey] = ()
+) -> GroupDecision[None]:
+    """GroupIdNotFoundError, GroupNotEmptyError. `pending`: as for `forget_topics`."""
     _require_known(group)
     if group.members:
         raise GroupNotEmptyError.with_members(command.group, len(group.members))
-    return GroupDecision(response=None, records=_tombstones(group, group.offsets))
+    known = {*group.offsets, *_places(pending)}
+    return GroupDecision(response=None, records=_tombstones(group, known, known))
 
 
-def expire(group: Group, context: GroupContext) -> GroupDecision[int]:
-    """Delete the offsets of a group without members that are older than `offsets.retention.minutes`; their number."""
+def expire(group: Group, context: GroupContext, pending: Iterable[OffsetKey] = ()) -> GroupDecision[int]:
+    """Delete the offsets of a group without members that are older than `offsets.retention.minutes`; their number.
+    `pending`: the group's keys in open transactions. These stay: a tombstone would delete what is pending, too.
+    """
     if group.members:
         return GroupDecision(response=0)
     latest_kept_ms = context.now_ms - context.settings.offsets_retention_ms
+    kept = _places(pending)
     expired = [
         at
         for at, value in group.offsets.items()
-        if max(value.commit_timestamp_ms, group.empty_since_ms) < latest_kept_ms
+        if at not in kept and max(value.commit_timestamp_ms, group.empty_since_ms) < latest_kept_ms
     ]
-    return GroupDecision(response=len(expired), records=_tombstones(group, expired))
+    return GroupDecision(response=len(expired), records=_tombstones(group, expired, {*group.offsets, *kept}))
 
 
 def forget_topics(group: Group, context: GroupContext, pending: Iterable[OffsetKey] = ()) -> GroupDecision[int]:
     """Delete the offsets of deleted topics: a topic recreated under the name is read from its start. `pending`: the
     group's keys in open transactions; a deleted one has no effect when its transaction commits.
     """
-    known = {*group.offsets, *((key.topic, key.partition) for key in pending)}
+    known = {*group.offsets, *_places(pending)}
     gone = sorted(at for at in known if context.topics.id_of(at[0]) is None)
     records = tuple(GroupRecord(OffsetKey(group.group_id, *at), None) for at in gone)
     return GroupDecision(response=len(gone), records=records)
@@ -183,11 +192,17 @@ def _require_known(group: Group) -> None:
         raise GroupIdNotFoundError(f"group {group.group_id!r} does not exist", group=group.group_id)
 
 
-def _tombstones(group: Group, offsets: Iterable[tuple[str, PartitionId]]) -> tuple[GroupRecord, ...]:
-    """For these offsets; and for the group, which has no members, if no offsets are left."""
+def _places(keys: Iterable[OffsetKey]) -> set[tuple[str, PartitionId]]:
+    return {(key.topic, key.partition) for key in keys}
+
+
+def _tombstones(
+    group: Group, offsets: Iterable[tuple[str, PartitionId]], known: set[tuple[str, PartitionId]]
+) -> tuple[GroupRecord, ...]:
+    """For these offsets; and for the group, which has no members, if none of the `known` ones are left."""
     going = sorted(offsets)
     records = [GroupRecord(OffsetKey(group.group_id, *at), None) for at in going]
-    if len(going) == len(group.offsets) and group.epoch:
+    if len(going) == len(known) and group.epoch:
         if group.target_epoch:
             records.append(GroupRecord(TargetKey(group.group_id), None))
         records.append(GroupRecord(GroupKey(group.group_id), None))

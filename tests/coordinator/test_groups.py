@@ -21,7 +21,7 @@ from streamlog.errors import (
 from streamlog.groups import committing, membership
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.codec import encode
-from streamlog.groups.committing import CommitOffsets, Committer, OffsetToCommit
+from streamlog.groups.committing import CommitOffsets, Committer, DeleteGroup, DeleteOffsets, OffsetToCommit
 from streamlog.groups.decision import GroupContext, GroupDecision
 from streamlog.groups.membership import (
     JOIN,
@@ -415,6 +415,47 @@ def test_offsets_of_an_empty_group_expire(bench: Bench) -> None:
     assert bench.committed() == 5
     bench.rig.rest(10)
     assert bench.committed() is None
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_offset_does_not_expire_while_a_transaction_replaces_it(bench: Bench, *, restarts: bool) -> None:
+    """Its tombstone would be in the log behind the pending one, and win."""
+    bench.create()
+    answer = bench.beat()
+    bench.run(bench.commit(5, Committer(member_id="a", epoch=answer.epoch)))
+    bench.beat(epoch=LEAVE)
+    bench.rig.rest(590)
+    bench.run(bench.commit_in_transaction(6))
+    if restarts:
+        bench.restart()
+    bench.rig.rest(15)
+    assert bench.committed() == 5
+    bench.run(bench.end_transaction())
+    assert bench.committed() == 6
+    bench.rig.rest(5)
+    assert bench.committed() == 6
+    bench.rig.rest(590)
+    assert bench.committed() is None
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_deleted_offset_does_not_return_through_an_open_transaction(
+    bench: Bench, *, whole_group: bool, restarts: bool
+) -> None:
+    bench.create()
+    bench.beat()
+    bench.beat(epoch=LEAVE)
+    bench.run(bench.commit_in_transaction(6))
+    if whole_group:
+        bench.run(bench.coordinator.delete_group(DeleteGroup(group="g")))
+    else:
+        assert bench.run(bench.coordinator.delete_offsets(DeleteOffsets(group="g", partitions=(T_0,)))) == (None,)
+    if restarts:
+        bench.restart()
+    bench.run(bench.end_transaction())
+    assert bench.committed() is None
+    assert whole_group == (bench.run(bench.coordinator.describe("g")) is None)
 
 
 def test_a_failed_append_is_reported(bench: Bench) -> None:

@@ -16,7 +16,6 @@ from streamlog.api.service import Call, Request, Response
 from streamlog.config.settings.group_settings import GROUP_CONSUMER_ASSIGNORS
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import GroupIdNotFoundError, InvalidRequestError, StreamlogError
-from streamlog.groups import committing
 from streamlog.groups.committing import DeleteGroup
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
@@ -137,10 +136,7 @@ class GroupQueries:
         async def one(group: str) -> pb.DeleteGroupResult:
             try:
                 if self._is_own(group, call):
-                    command = DeleteGroup(group=group)
-                    await self._coordinator.decide(
-                        group, lambda state, context: committing.delete_group(command, state, context)
-                    )
+                    await self._coordinator.delete_group(DeleteGroup(group=group))
                     return pb.DeleteGroupResult(group=group)
                 asked, coordinator = pb.DeleteGroupsRequest(groups=[group]), self._coordinator.coordinator_of(group)
                 response = await self._ask(coordinator, "DeleteGroups", asked, pb.DeleteGroupsResponse, call)
@@ -155,9 +151,7 @@ class GroupQueries:
         if not self._is_own(command.group, call):
             coordinator = self._coordinator.coordinator_of(command.group)
             return await self._ask(coordinator, "DeleteGroupOffsets", request, pb.DeleteGroupOffsetsResponse, call)
-        errors = await self._coordinator.decide(
-            command.group, lambda state, context: committing.delete_offsets(command, state, context)
-        )
+        errors = await self._coordinator.delete_offsets(command)
         return convert.deleted_offsets(command, errors)
 
     # -- routing
