@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from streamlog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import INT32_MAX, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 
 NO_TIME: Final = -1
 
@@ -57,6 +57,8 @@ class TransactionValue(Struct, frozen=True, kw_only=True):
 
 TWO_PHASE: Final = -1
 """As a time-out: an external coordinator ends the transaction."""
+TIMEOUT_MS_MAX: Final = INT32_MAX - 1
+"""In the log, INT32_MAX is TWO_PHASE."""
 
 
 class TransactionRecord(NamedTuple):

@@ -23,7 +23,7 @@ from streamlog.errors import (
     UnknownMemberIdError,
 )
 from streamlog.groups.placement import partition_of
-from streamlog.model import NO_BROKER
+from streamlog.model import INT32_MAX, NO_BROKER
 from streamlog.ports import CallInfo
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.services.batches.partition_leader import PartitionLeaders
@@ -271,6 +271,21 @@ def test_an_outside_coordinator_ends_what_was_prepared_before_a_crash() -> None:
         assert await committed(cluster) == [b"prepared", b"next"]
 
     with_transactions(story, transaction_two_phase_commit_enable="true")
+
+
+def test_the_longest_time_out_is_still_one_at_the_next_coordinator() -> None:
+    """One more ms would be the log's code for two-phase commit, which has none."""
+
+    async def story(cluster: Cluster) -> None:
+        await Producer(cluster).init(transaction_timeout_ms=INT32_MAX)
+        await cluster.raise_leader_epoch("__transaction_state", partition_of("x", 50))
+        await asyncio.sleep(0.5)
+        request = admin_pb2.DescribeTransactionsRequest(transactional_ids=["x"])
+        method = ADMIN + "DescribeTransactions"
+        (found,) = (await cluster.call(method, request, admin_pb2.DescribeTransactionsResponse)).transactions
+        assert (found.error.code, found.timeout_ms) == ("", INT32_MAX - 1)
+
+    with_transactions(story, transaction_max_timeout_ms=str(INT32_MAX))
 
 
 def test_what_is_refused() -> None:

@@ -31,7 +31,6 @@ from streamlog.api.requests import (
 )
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.model import (
-    INT32_MAX,
     NO_OFFSET,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -41,6 +40,7 @@ from streamlog.model import (
     ProducerId,
 )
 from streamlog.ports.tracing import LINKS_MAX
+from streamlog.transactions.records import TIMEOUT_MS_MAX
 
 
 def produce_request(message: pb.ProduceRequest) -> ProduceRequest:
@@ -120,7 +120,10 @@ def init_producer_id_request(message: pb.InitProducerIdRequest) -> InitProducerI
     return InitProducerIdRequest(
         transactional_id=_transactional_id(message.transactional_id),
         transaction_timeout_ms=amount(
-            message.transaction_timeout_ms, "transaction_timeout_ms", default=TRANSACTION_TIMEOUT_MS, high=INT32_MAX
+            message.transaction_timeout_ms,
+            "transaction_timeout_ms",
+            default=TRANSACTION_TIMEOUT_MS,
+            high=TIMEOUT_MS_MAX,
         ),
         producer_id=producer_id,
         producer_epoch=epoch,

@@ -16,7 +16,8 @@ from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.requests import TRANSACTION_TIMEOUT_MS
 from streamlog.errors import InvalidRequestError
 from streamlog.groups.committing import CommitOffsets
-from streamlog.model import INT32_MAX, Acks
+from streamlog.model import Acks
+from streamlog.transactions.records import TIMEOUT_MS_MAX
 
 GROUPS_MAX: Final = 100
 
@@ -43,7 +44,7 @@ def writer(message: pb.TransactionalWriter) -> TransactionalWriter:
     with inside("transactional"):
         return TransactionalWriter(
             transactional_id=transactional_id(message.transactional_id),
-            timeout_ms=amount(message.timeout_ms, "timeout_ms", default=TRANSACTION_TIMEOUT_MS, high=INT32_MAX),
+            timeout_ms=amount(message.timeout_ms, "timeout_ms", default=TRANSACTION_TIMEOUT_MS, high=TIMEOUT_MS_MAX),
         )
 
 
