@@ -140,7 +140,8 @@ class GroupShard:
             for _, future in waiting:
                 if not future.done():
                     future.set_exception(self._error())
-        for hint in list(self._hints.values()):
+        hints, self._hints = self._hints, {}
+        for hint in hints.values():
             hint()  # the member's next heartbeat gets NOT_COORDINATOR
 
     def _error(self) -> StreamlogError:
@@ -239,18 +240,21 @@ class GroupShard:
         pending = tuple(self._pending_offsets.of_group(command.group))
         return await self.decide(command.group, partial(committing.delete_offsets, command, pending=pending))
 
-    def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
-        """The member is on a stream: call `hint` when a heartbeat would return a new assignment."""
-        self._hints[group, member_id] = hint
+    def watch_member(self, group: str, member_id: str, hint: Callable[[], None], *, is_new: bool) -> None:
+        """The member is on a stream: call `hint` when a heartbeat would return a new assignment. `is_new`: the stream
+        has just begun, and replaces the member's previous one, whose late heartbeats do not replace it in turn.
+        """
+        if is_new:
+            self._hints[group, member_id] = hint
+        else:
+            self._hints.setdefault((group, member_id), hint)
 
-    def is_watched(self, group: str, member_id: str) -> bool:
-        """Whether the member is on a stream."""
-        return (group, member_id) in self._hints
-
-    def unwatch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> None:
-        """No effect once another stream has replaced this one."""
-        if self._hints.get((group, member_id)) is hint:
+    def unwatch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> bool:
+        """False: the member is on another stream, or this shard no longer coordinates it."""
+        is_last = self._hints.get((group, member_id)) == hint
+        if is_last:
             del self._hints[group, member_id]
+        return is_last
 
     # -- background work
 

@@ -165,15 +165,11 @@ class GroupCoordinator:
         """Number of shards that are still loading."""
         return self._shards.loading
 
-    def watch_member(self, group: str, member_id: str, hint: Callable[[], None]) -> Callable[[], None]:
-        """As `GroupShard.watch_member`. Call the result to stop."""
+    def watch_member(self, group: str, member_id: str, hint: Callable[[], None], *, is_new: bool) -> Callable[[], bool]:
+        """As `GroupShard.watch_member`. Call the result to stop; it returns what `GroupShard.unwatch_member` does."""
         shard = self._shards.of(group)
-        shard.watch_member(group, member_id, hint)
+        shard.watch_member(group, member_id, hint, is_new=is_new)
         return lambda: shard.unwatch_member(group, member_id, hint)
-
-    def is_watched(self, group: str, member_id: str) -> bool:
-        """Whether the member is on a stream."""
-        return self._shards.of(group).is_watched(group, member_id)
 
 
 def _live_epochs(image: MetadataImage) -> frozenset[int]:

@@ -95,7 +95,7 @@ class RemoveMember(Struct, frozen=True, kw_only=True):
 
     group: str
     member_id: str
-    epoch: int | None = None  # the member's when its stream broke; ignored if it has joined again since. None: any
+    epoch: int | None = None  # the member's when its stream broke; ignored if it has another one by now. None: any
     may_return: bool = False  # a static member becomes away instead
 
 

@@ -336,7 +336,7 @@ def test_a_member_on_a_stream_is_hinted_when_it_has_news(bench: Bench) -> None:
     second = bench.beat("b")
     assert second.assignment == frozenset()
     hints: list[str] = []
-    stop = bench.coordinator.watch_member("g", "b", lambda: hints.append("b"))
+    stop = bench.coordinator.watch_member("g", "b", lambda: hints.append("b"), is_new=True)
     bench.beat("a", LEAVE)
     assert hints == ["b"]
     assert bench.beat("b", second.epoch).assignment == first.assignment
@@ -346,13 +346,30 @@ def test_a_member_on_a_stream_is_hinted_when_it_has_news(bench: Bench) -> None:
     assert hints == ["b"]
 
 
+def test_a_stream_is_the_member_s_last_one_until_another_begins_or_the_coordinator_moves(bench: Bench) -> None:
+    bench.create(replicas=(ME, OTHER))
+    hints: list[str] = []
+    watch = bench.coordinator.watch_member
+    stop_first = watch("g", "a", lambda: hints.append("first"), is_new=True)
+    stop_second = watch("g", "a", lambda: hints.append("second"), is_new=True)
+    stop_late = watch("g", "a", lambda: hints.append("late"), is_new=False)
+    assert [stop_first(), stop_late(), stop_second(), stop_second()] == [False, False, True, False]
+    stop = watch("g", "a", lambda: hints.append("third"), is_new=False)
+    bench.rig.change(2, leader=OTHER)
+    bench.rig.rest()
+    bench.rig.change(2, leader=ME)
+    bench.rig.rest()
+    assert not stop(), "it has resumed at the other node"
+    assert hints == ["third"]
+
+
 def test_topics_that_come_and_go_are_noticed(bench: Bench) -> None:
     bench.create()
     answer = bench.beat(pattern="t|logs-.*")
     assert len(answer.assignment or ()) == 1
     bench.run(bench.commit(3, Committer(member_id="a", epoch=answer.epoch)))
     hints: list[str] = []
-    bench.coordinator.watch_member("g", "a", lambda: hints.append("a"))
+    bench.coordinator.watch_member("g", "a", lambda: hints.append("a"), is_new=True)
     bench.rig.create("logs-1", 3)
     assert hints == ["a"]
     answer = bench.beat(epoch=answer.epoch)

@@ -4,6 +4,7 @@
     requests      --> decided one after another, one response each
     notification  --> a response without a heartbeat: "send a heartbeat now"
     end by the client, after it left -> nothing;  any other end -> the member is removed; a static one left temporarily
+    end after the member has resumed on another stream -> nothing: a broken path may end the old stream seconds later
 
 The notification has no content, so heartbeats are the only way in which a member gets its assignment, and a lost or
 late notification costs only time.
@@ -69,7 +70,7 @@ class _Member:
         self._key: tuple[str, str] | None = None  # group and member; None: no request received yet
         self._epoch = JOIN  # of the last response; below 0: it has left
         self._joining = False  # a heartbeat that joins may have been decided, and has no response yet
-        self._stop_watching: Callable[[], None] | None = None
+        self._stop_watching: Callable[[], bool] | None = None
         self._notified = asyncio.Event()
         self._sending = asyncio.Lock()  # one message at a time: responses and notifications
 
@@ -110,23 +111,23 @@ class _Member:
 
     def _watch(self, group: str, member_id: str) -> None:
         """Before a heartbeat is decided: changes between the decision and the response need a notification too."""
-        self._unwatch()
-        self._stop_watching = self._coordinator.watch_member(group, member_id, self._notified.set)
+        is_new = self._stop_watching is None
+        self._stop_watching = self._coordinator.watch_member(group, member_id, self._notified.set, is_new=is_new)
 
-    def _unwatch(self) -> None:
+    def _unwatch(self) -> bool:
+        """Whether this stream was the member's last one, at a coordinator that still is one."""
         stop, self._stop_watching = self._stop_watching, None
-        if stop is not None:
-            stop()
+        return stop is not None and stop()
 
     async def end(self) -> None:
-        """The stream has ended. A member that has not left is removed; if that fails, its session times out."""
-        self._unwatch()
-        if self._key is None or not (self._joining or self._epoch > 0):
+        """The stream has ended. A member that has neither left nor resumed on another stream is removed; if that
+        fails, or the coordinator has changed, its session times out.
+        """
+        is_last = self._unwatch()
+        if self._key is None or not is_last or not (self._joining or self._epoch > 0):
             return
         group, member_id = self._key
         try:
-            if self._joining and self._coordinator.is_watched(group, member_id):
-                return  # it has joined on another stream since
             # A member that got no response to its join has an epoch that this node does not know.
             epoch = None if self._joining else self._epoch
             await self._coordinator.remove_member(

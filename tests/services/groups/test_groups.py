@@ -139,6 +139,25 @@ def test_a_join_whose_stream_breaks_before_the_answer_leaves_no_member_behind() 
     with_group(story)
 
 
+def test_a_broken_stream_whose_member_has_resumed_on_another_changes_nothing() -> None:
+    """Its end is noticed seconds later, and what was sent on it may arrive before."""
+
+    async def story(cluster: Cluster) -> None:
+        method, kind = GROUPS + "GroupMembership", pb.GroupMembershipResponse
+        async with cluster.stream(method, kind) as second:
+            async with cluster.stream(method, kind) as first:
+                assert indexes(await ask(first, request("a", instance_id="one"))) == [0, 1]
+                assert (await ask(second, request("a", 1))).member_epoch == 1
+                assert (await ask(first, request("a", 1))).member_epoch == 1
+            await asyncio.sleep(1)
+            assert (await ask(second, request("a", 1))).member_epoch == 1
+            assert await commit(cluster, 5, pb.GroupMember(member_id="a", member_epoch=1)) == ""
+        await asyncio.sleep(1)
+        assert indexes(await beat(cluster, request("b", instance_id="one"))) == [0, 1]
+
+    with_group(story)
+
+
 BAD = [
     (request("a", group=""), "INVALID_GROUP_ID", "group"),
     (request("a", group="g" * 250), "INVALID_GROUP_ID", "group"),
