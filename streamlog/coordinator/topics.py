@@ -57,6 +57,9 @@ class ImageTopics:
         topic = self._image.topics.get(topic_id)
         return None if topic is None else topic.name
 
+    def partition_count(self, topic_id: TopicId) -> int:
+        return len(self._image.topics[topic_id].partitions)
+
     def shape_of(self, topic_id: TopicId) -> TopicShape:
         topic = self._image.topics[topic_id]
         brokers = self._image.brokers

@@ -109,7 +109,7 @@ def _refusal(
 ) -> StreamlogError | None:
     partition, limit = wanted.partition, context.settings.metadata_bytes_max
     topic_id = context.topics.id_of(partition.topic)
-    if topic_id is None or partition.partition >= context.topics.shape_of(topic_id).partition_count:
+    if topic_id is None or partition.partition >= context.topics.partition_count(topic_id):
         return UnknownTopicOrPartitionError(f"partition {partition} does not exist", field="offsets")
     owner = group.owners.get(GroupPartition(topic_id, partition.partition))
     if member is not None and owner not in (None, member.member_id):

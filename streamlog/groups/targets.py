@@ -32,8 +32,8 @@ def fits_topics(group: Group, topics: Topics) -> bool:
     """Whether the targets cover exactly the existing partitions of the subscribed topics."""
     wanted: set[GroupPartition] = set()
     for topic_id in sorted({t for member in group.members.values() for t in topics_of(member, topics)}):
-        count = topics.shape_of(topic_id).partition_count
-        wanted.update(GroupPartition(topic_id, PartitionId(index)) for index in range(count))
+        indexes = range(topics.partition_count(topic_id))
+        wanted.update(GroupPartition(topic_id, PartitionId(index)) for index in indexes)
     assigned = [partition for partitions in group.targets.values() for partition in partitions]
     return len(assigned) == len(wanted) and wanted.issuperset(assigned)
 

@@ -46,6 +46,7 @@ class FakeTopics:
         self._ids: dict[str, TopicId] = {}
         self._counts: dict[TopicId, int] = {}
         self._made = 0
+        self.shapes_made = 0
         for name, count in counts.items():
             self.create(name, count)
 
@@ -66,7 +67,11 @@ class FakeTopics:
     def name_of(self, topic_id: TopicId) -> str | None:
         return next((name for name, known in self._ids.items() if known == topic_id), None)
 
+    def partition_count(self, topic_id: TopicId) -> int:
+        return self._counts[topic_id]
+
     def shape_of(self, topic_id: TopicId) -> TopicShape:
+        self.shapes_made += 1
         return TopicShape(partition_count=self._counts[topic_id])
 
     def matching(self, pattern: str) -> Iterable[str]:

@@ -103,6 +103,15 @@ def test_what_is_wrong_with_one_offset_does_not_hold_up_the_others() -> None:
     assert results[3].details["limit"] == 4_096
 
 
+def test_a_commit_does_not_look_at_all_partitions_for_each_offset() -> None:
+    topics = FakeTopics(t=1_000)
+    coordinator = Coordinator(topics)
+    results = coordinator.commit(commit_of(None, *(at("t", partition, 1) for partition in range(1_001))))
+    assert results[:1_000] == (None,) * 1_000
+    assert isinstance(results[1_000], UnknownTopicOrPartitionError)
+    assert topics.shapes_made == 0
+
+
 def test_offsets_are_deleted_where_nobody_reads() -> None:
     coordinator = Coordinator(FakeTopics(t=1, u=1))
     coordinator.commit(commit_of(None, at("t", 0, 1), at("u", 0, 1)))
