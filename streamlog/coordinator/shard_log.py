@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from streamlog.aio.timeouts import timeout
 from streamlog.broker.append.verification import VerificationGuard
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    DamagedFileError,
     InvalidTransactionStateError,
     InvariantError,
     NotCoordinatorError,
@@ -38,6 +40,8 @@ KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 READ_BYTES: Final = 128 << 10
 """Read and replayed in one step while loading: about 10 ms on the event loop."""
+REREAD_S: Final = 1.0
+"""Pause before a range that is damaged, or being repaired, is read again."""
 CONTRADICTS: Final = "contradicts the records before it"
 """In the reason of a shard that has failed: records are missing. Stopping the node would stop each later leader too."""
 BATCH_BYTES: Final = 512 << 10
@@ -80,7 +84,7 @@ class ShardLog:
 
     async def run(self, on_active: Callable[[], None]) -> None:
         """Load, then wait until the leadership ends or the state has to be rebuilt from the log (`write`). A log that
-        is unreadable, or contradicts itself, makes this shard unavailable; the node continues.
+        cannot be decoded, or contradicts itself, makes this shard unavailable; the node continues.
         """
         try:
             self.replica.watch(self)
@@ -94,7 +98,7 @@ class ShardLog:
         except StreamlogError as error:
             self._failure = error
             if self.replica.ended is None:
-                self._probe("coordinator_failed", partition=str(self.replica.partition), reason=str(error))
+                self._probe_failure(error)
                 await self._ended.wait()
         finally:
             self._is_over = True
@@ -105,7 +109,7 @@ class ShardLog:
         await replica.wait_for_former_leaders()
         offset, end, count = replica.log_start_offset, replica.high_watermark, 0
         while offset < end:
-            data = await replica.read(offset, READ_BYTES, IsolationLevel.READ_UNCOMMITTED)
+            data = await self._read(offset)
             before = offset
             for position, header in scan_headers(data, 0, len(data)):
                 check_crc(data, position, header)
@@ -120,6 +124,31 @@ class ShardLog:
                 raise CoordinatorNotAvailableError(f"{replica.partition}: no batch can be read at offset {offset}")
             await asyncio.sleep(0)
         return count
+
+    async def _read(self, offset: Offset) -> bytes:
+        """Until it succeeds: damage is repaired once another replica is in sync, which may be long after the election.
+        Raises the error that ended the leadership, and errors that stay.
+        """
+        while True:
+            try:
+                data = await self.replica.read(offset, READ_BYTES, IsolationLevel.READ_UNCOMMITTED)
+            except StreamlogError as error:
+                if self.replica.ended is not None or not (error.retriable or isinstance(error, DamagedFileError)):
+                    raise
+                if self._failure is None:
+                    self._probe_failure(error)
+                self._failure = error
+            else:
+                self._failure = None
+                return data
+            try:
+                async with timeout(REREAD_S):
+                    await self._ended.wait()
+            except TimeoutError:
+                pass
+
+    def _probe_failure(self, error: StreamlogError) -> None:
+        self._probe("coordinator_failed", partition=str(self.replica.partition), reason=str(error))
 
     def _replay(self, data: bytes, position: int, header: BatchHeader, start: Offset) -> int:
         """Replay one batch from `start` on; return the number of its records."""

@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator import group_shard
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import (
+    BrokerNotAvailableError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    DamagedFileError,
     InvalidRegularExpressionError,
     NotCoordinatorError,
     StreamlogError,
@@ -244,6 +247,52 @@ def test_a_record_that_cannot_be_read_ends_the_shard_and_not_the_node(bench: Ben
     with pytest.raises(CoordinatorNotAvailableError, match="cannot be loaded"):
         bench.beat()
     assert not bench.task.done()
+
+
+@pytest.mark.parametrize("error", [BrokerNotAvailableError("is being repaired"), DamagedFileError("f", 7, "CRC")])
+def test_a_range_that_is_repaired_later_is_read_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: StreamlogError
+) -> None:
+    """After a power cut of all nodes the first one may lead before there is a replica to repair it from."""
+    bench.create()
+    bench.run(bench.commit(5))
+    read, failing = LeaderReplica.read, True
+
+    async def reading(replica: LeaderReplica, *args: Any) -> bytes:
+        if failing:
+            raise error
+        return await read(replica, *args)
+
+    monkeypatch.setattr(LeaderReplica, "read", reading)
+    bench.restart()
+    bench.rig.rest(10)
+    with pytest.raises(CoordinatorNotAvailableError, match=f"cannot be loaded: {error}"):
+        bench.beat()
+    assert len(bench.rig.probed("coordinator_failed")) == 1
+    failing = False
+    bench.rig.rest(2)
+    assert bench.committed() == 5
+    bench.beat()
+
+
+def test_a_shard_that_waits_for_a_repair_ends_with_the_leadership(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.create(replicas=(ME, OTHER))
+    bench.rig.change(2, isr=(ME,))
+    bench.run(bench.commit(5))
+
+    async def reading(replica: LeaderReplica, *_: Any) -> bytes:
+        replica.check()
+        raise BrokerNotAvailableError("is being repaired")
+
+    monkeypatch.setattr(LeaderReplica, "read", reading)
+    bench.restart()
+    bench.rig.change(2, leader=OTHER)
+    bench.rig.rest()
+    with pytest.raises(NotCoordinatorError):
+        bench.beat()
+    assert bench.coordinator.loading == 0
 
 
 def test_a_former_coordinator_answers_nothing(bench: Bench) -> None:
