@@ -117,8 +117,8 @@ class PartitionPlacement:
     def _on_image(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
         self._changed.set()
 
-    def _follow_topics(self, image: MetadataImage) -> list[SubscribedPartition]:
-        """Add partitions that were added to the topics. Returns those whose topic was deleted."""
+    def _follow_topics(self, image: MetadataImage, before: MetadataImage | None) -> list[SubscribedPartition]:
+        """Add partitions that were added to the topics. Returns those whose topic was deleted since `before`."""
         for subscription in self._query.subscriptions:
             topic = image.topic_named(subscription.topic) if not subscription.partitions else None
             first = TopicPartition(subscription.topic, PartitionId(0))
@@ -130,7 +130,13 @@ class PartitionPlacement:
                     partition = SubscribedPartition(key, topic.topic_id, subscription)
                     partition.start = OffsetPlace.EARLIEST
                     self._add(partition)
-        return [one for one in self.partitions.values() if not one.is_done and one.topic_id not in image.topics]
+        return [
+            one
+            for one in self.partitions.values()
+            if not one.is_done
+            and one.topic_id not in image.topics
+            and (before is None or one.topic_id in before.topics)  # once: the error may wait for the client to read
+        ]
 
     # -- from which leader
 
@@ -143,9 +149,9 @@ class PartitionPlacement:
             self._changed.clear()
             image = self._view.image
             if seen is None or image.topics is not seen.topics:
-                seen = image
-                for partition in self._follow_topics(image):
+                for partition in self._follow_topics(image, seen):
                     self._fail(partition, topic_deleted(partition))
+                seen = image
             if self._unplaced:
                 await self._place_some(image, tasks)
 

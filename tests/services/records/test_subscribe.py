@@ -19,6 +19,8 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks, BrokerId, LeaderEpoch, Offset
 from streamlog.records import read_header
+from streamlog.services.records.subscribe_placement import PartitionPlacement
+from streamlog.services.records.subscribed_partition import SubscribedPartition
 from tests.services.records.subscribe_calls import EARLIEST, _Subscribed, everything, subscribing
 from tests.services.world import Cluster, simulate
 from tests.storage.batches import batch, poison
@@ -299,6 +301,34 @@ def test_a_topic_that_is_deleted_ends_its_partitions() -> None:
         async with subscribing(cluster, everything()) as reader:
             await asyncio.sleep(1)
             await cluster.delete("t")
+            await reader.to_the_end()
+            assert {news.error.code for news in reader.last.values()} == {"UNKNOWN_TOPIC_ID"}
+
+    simulate(story)
+
+
+def test_the_deletion_of_a_topic_is_kept_once_for_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[str] = []
+    fail = PartitionPlacement._fail
+
+    def counted(placement: PartitionPlacement, partition: SubscribedPartition, error: StreamlogError) -> None:
+        failed.append(str(partition.topic_partition))
+        fail(placement, partition, error)
+
+    monkeypatch.setattr(PartitionPlacement, "_fail", counted)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2)
+        for _ in range(20):
+            await cluster.produce(bytes(100_000))
+        async with subscribing(cluster, everything()) as reader:
+            await asyncio.sleep(1)
+            await cluster.delete("t")
+            for number in range(5):
+                await cluster.create(f"other-{number}")
+            await asyncio.sleep(1)
+            assert failed == ["t-0", "t-1"]
             await reader.to_the_end()
             assert {news.error.code for news in reader.last.values()} == {"UNKNOWN_TOPIC_ID"}
 
