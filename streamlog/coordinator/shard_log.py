@@ -45,7 +45,7 @@ REREAD_S: Final = 1.0
 CONTRADICTS: Final = "contradicts the records before it"
 """In the reason of a shard that has failed: records are missing. Stopping the node would stop each later leader too."""
 BATCH_BYTES: Final = 512 << 10
-"""Size of the batches of one decision, below any sensible max.message.bytes."""
+"""Size of the batches of one decision, unless a single record is larger."""
 
 
 class CoordinatorPlayback(Protocol):
@@ -229,13 +229,19 @@ class ShardLog:
         return not appended.duplicate
 
     def _builders(self, records: Sequence[KeyValue]) -> list[BatchBuilder]:
-        """At least one."""
-        now_ms = self._clock.wall_ms()
+        """At least one. CoordinatorNotAvailableError for a record that is too large."""
+        now_ms, size_max = self._clock.wall_ms(), self.replica.appends.encoded_bytes_max
         builders = [BatchBuilder(BATCH_BYTES)]
         for key, value in records:
             if not builders[-1].try_append(value, key, timestamp=now_ms):
                 builders.append(BatchBuilder(BATCH_BYTES))
                 builders[-1].try_append(value, key, timestamp=now_ms)
+            if builders[-1].size_bytes > size_max:
+                raise CoordinatorNotAvailableError(
+                    f"{self.replica.partition}: a decision needs a record of {builders[-1].size_bytes} bytes, more "
+                    f"than the {size_max} of max.message.bytes: subscribe to fewer topics, use fewer partitions in one "
+                    "transaction, or raise message.max.bytes"
+                )
         return builders
 
     async def wait_until_safe(self) -> None:

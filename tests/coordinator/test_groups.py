@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.coordinator import group_shard
@@ -324,6 +325,33 @@ async def _started(work: Awaitable[T]) -> asyncio.Task[T]:
     task = asyncio.get_running_loop().create_task(running())
     await asyncio.sleep(0)
     return task
+
+
+def test_a_lower_limit_of_message_sizes_is_for_producers_and_not_for_coordinators(bench: Bench) -> None:
+    bench.create()
+    bench.rig.configure("max.message.bytes", "1000", OFFSETS_TOPIC)
+    bench.beat(pattern="t" * 1_000)
+    bench.restart()
+    assert bench.committed() is None
+    assert bench.rig.probed("coordinator_loaded")[-1]["records"] == 5
+
+
+def test_a_record_that_is_too_large_is_refused_before_anything_is_written(bench: Bench) -> None:
+    """A part of a decision in the log would cost a load of the whole partition."""
+    bench.create()
+    end = bench.rig.leader(OFFSETS_TOPIC).log_end_offset
+    topics = tuple(f"{number:0249}" for number in range(5_000))
+    large = MemberSubscription(topics=topics, rebalance_timeout_ms=60_000, session_timeout_ms=0)
+    joins = [heartbeat("a"), replace(heartbeat("b"), subscription=large), heartbeat("c")]
+
+    async def join() -> list[HeartbeatAnswer | BaseException]:
+        return await asyncio.gather(*map(bench.coordinator.heartbeat, joins), return_exceptions=True)
+
+    for error in bench.run(join()):
+        assert isinstance(error, CoordinatorNotAvailableError)
+        assert "more than the 1048588 of max.message.bytes" in str(error)
+    assert bench.rig.leader(OFFSETS_TOPIC).log_end_offset == end
+    assert bench.beat().epoch == 1
 
 
 def test_a_silent_member_is_put_out_after_its_session(bench: Bench) -> None:

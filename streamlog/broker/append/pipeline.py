@@ -25,7 +25,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -43,6 +43,10 @@ from streamlog.records.columns.columnar import ManyHeadersError
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.replication.leader import PartitionLeader
 from streamlog.storage.log.log import Log
+from streamlog.storage.log_config import LogConfig
+
+ENCODED_BYTES_MAX: Final = LogConfig().max_message_bytes
+"""A lower max.message.bytes bounds what producers send, not what a coordinator has to write about its groups."""
 
 
 class TransactionOpening(Protocol):
@@ -182,13 +186,19 @@ class AppendPipeline:
         )
         return self._append_validated(batches, found, now_ms, acks, guard)
 
+    @property
+    def encoded_bytes_max(self) -> int:
+        """Of a batch for `append_encoded`."""
+        return max(ENCODED_BYTES_MAX, self.settings.limits.message_bytes_max)
+
     def append_encoded(self, batches: Buffer, acks: Acks, guard: VerificationGuard | None = None) -> Appended:
         """Batches that this node has encoded: their records are not checked, and they need no preparation.
         `guard`: for a batch that opens a transaction. Raises as `append`.
         """
         self.check()
         now_ms = self._clock.wall_ms()
-        found = validate(batches, 0, len(batches), replace(self.settings.limits, check_records=False), now_ms)
+        limits = replace(self.settings.limits, check_records=False, message_bytes_max=self.encoded_bytes_max)
+        found = validate(batches, 0, len(batches), limits, now_ms)
         return self._append_validated(batches, found, now_ms, acks, guard)
 
     def _append_validated(

@@ -54,7 +54,7 @@ FLUSH_MS: Final = Setting(
     doc="After how long the log is synced to disk, where flush.messages has not caused it.")
 MAX_MESSAGE_BYTES: Final = Setting(
     "max.message.bytes", size_bytes(), (1 << 20) + 12, update=_CHANGES,
-    doc="The largest record batch, as it is stored.")
+    doc="The largest record batch of a producer, as it is stored.")
 COMPRESSION_TYPE: Final = Setting(
     "compression.type", OneOf(("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")), "producer",
     update=_CHANGES,
