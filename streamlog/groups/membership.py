@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import (
     GroupMaxSizeReachedError,
@@ -172,8 +173,21 @@ def _admit(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> Non
         if not draft.group.members[member_id].instance_id:
             raise InvalidRequestError("only a member with an instance id may send epoch -2", field="member_epoch")
         _go_away(draft, member_id)
-    elif command.subscription is not None:
-        _subscribe(draft, member_id, command, context)
+    else:
+        _stay(draft, member_id, command, context)
+
+
+def _stay(draft: Draft, member_id: str, command: MemberHeartbeat, context: GroupContext) -> None:
+    """Only a join takes an instance id: another member may have it."""
+    instance_id = draft.group.members[member_id].instance_id
+    if command.instance_id not in ("", instance_id):
+        raise InvalidRequestError(
+            f"member {member_id!r} of group {command.group!r} has the instance id {instance_id!r} and cannot change "
+            f"it to {command.instance_id!r}: leave, and join again with that one",
+            field="instance_id",
+        )
+    if command.subscription is not None:
+        _subscribe(draft, member_id, replace(command, instance_id=instance_id), context)
 
 
 def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None:

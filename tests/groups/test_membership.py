@@ -231,6 +231,17 @@ def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() 
     assert coordinator.group().instances == {"one": "a2"}
 
 
+def test_only_a_join_takes_an_instance_id() -> None:
+    coordinator = Coordinator(FakeTopics(t=2))
+    a, b = Member(coordinator, "a", instance_id="one"), Member(coordinator, "b")
+    settle(a, b)
+    for subscription in (b.subscription, None):
+        with pytest.raises(InvalidRequestError, match="instance id"):
+            coordinator.heartbeat(replace(b.request(), instance_id="one", subscription=subscription))
+    coordinator.heartbeat(replace(a.request(), instance_id="", subscription=a.subscription))
+    assert coordinator.group().instances == {"one": "a"}
+
+
 def test_a_static_member_whose_stream_breaks_may_return() -> None:
     coordinator = make()
     a = Member(coordinator, "a", instance_id="one")

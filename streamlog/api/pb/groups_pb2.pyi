@@ -240,7 +240,9 @@ class GroupHeartbeatRequest(_message.Message):
     UNKNOWN_MEMBER_ID if the group has no such member: in both cases give up all partitions and join again.
     """
     instance_id: _builtins.str
-    """`group.instance.id` of a static member, which identifies it across restarts (KIP-345). Empty: a dynamic member."""
+    """`group.instance.id` of a static member, which identifies it across restarts (KIP-345). Empty: a dynamic member. It cannot
+    change after the join, where empty means unchanged.
+    """
     client_id: _builtins.str
     """Name and version of the client, such as `orders/1.4`, shown by `group describe`. At most 200 characters."""
     serving_epoch: _builtins.int
