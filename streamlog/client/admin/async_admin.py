@@ -16,6 +16,7 @@ It has no state but its connections, so any number of tasks may use it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Never, Protocol, Self, TypeVar
@@ -68,6 +69,7 @@ _REMOVE_VOTER: Final = unary(f"{_ADMIN}/RemoveVoter", pb.RemoveVoterResponse)
 _DESCRIBE: Final = unary("streamlog.v1.Cluster/Describe", cluster_pb2.ClusterDescribeResponse)
 # A bound on the requests of an election in all partitions that need one: each response covers a part of them.
 _ELECTION_ROUNDS_MAX: Final = 1_000
+_NODES_AT_ONCE: Final = 16
 _SET_BY_START: Final = frozenset({"_attempt_s", "_backoff", "_clock", "_connections", "_nodes", "_total_s", "_workers"})
 
 
@@ -343,9 +345,23 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
     async def describe_log_dirs(
         self, node_ids: Iterable[int] = (), *, topics: Iterable[str] = ()
     ) -> tuple[values.NodeLogDirs, ...]:
-        """In ascending order of node ids. Without ids: all active nodes; without topics: all replicas."""
-        request = pb.DescribeLogDirsRequest(node_ids=node_ids, topics=topics)
-        return answers.log_dirs(await self._nodes.ask(_DESCRIBE_LOG_DIRS, request))
+        """In ascending order of node ids. Without ids: all running nodes; without topics: all replicas.
+
+        Each node has a request of its own, since a response is at most 1 MiB.
+        """
+        wanted, named = sorted(set(node_ids)), list(topics)
+        if not wanted:
+            nodes = (await self.describe_cluster()).nodes
+            wanted = sorted(node.node_id for node in nodes if node.state is not values.NodeState.FENCED)
+        found: list[values.NodeLogDirs] = []
+        for first in range(0, len(wanted), _NODES_AT_ONCE):
+            some = [
+                self._nodes.ask(_DESCRIBE_LOG_DIRS, pb.DescribeLogDirsRequest(node_ids=[node], topics=named))
+                for node in wanted[first : first + _NODES_AT_ONCE]
+            ]
+            for response in await asyncio.gather(*some):
+                found += answers.log_dirs(response)
+        return tuple(found)
 
     async def alter_replica_log_dirs(
         self, moves: Mapping[values.ReplicaOnNode, str]

@@ -285,7 +285,9 @@ class FakeAdmin:
 
     async def _describe_log_dirs(self, request: pb.DescribeLogDirsRequest, call: Call) -> pb.DescribeLogDirsResponse:
         self._began("DescribeLogDirs", request)
-        nodes = [node for node in self.log_dirs if not request.node_ids or node.node_id in request.node_ids]
+        if len(request.node_ids) != 1:
+            raise InvalidRequestError("the replicas of 3 nodes exceed 1048576 bytes: request fewer nodes or topics")
+        nodes = [node for node in self.log_dirs if node.node_id in request.node_ids]
         return pb.DescribeLogDirsResponse(nodes=nodes)
 
     async def _digest(self, request: pb.DigestReplicasRequest, call: Call) -> pb.DigestReplicasResponse:

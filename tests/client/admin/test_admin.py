@@ -389,6 +389,19 @@ def test_log_directories() -> None:
     play(scenario)
 
 
+def test_each_node_is_asked_for_its_log_directories_by_itself() -> None:
+    """Those of all nodes together may exceed what one response has."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.cluster.log_dirs = [pb.NodeLogDirs(node_id=node_id) for node_id in (3, 1, 2)]
+        for asked, expected in (((), [1, 2, 3]), ((3, 1), [1, 3])):
+            found = await bench.admin.describe_log_dirs(asked, topics=iter(["t"]))
+            assert [node.node_id for node in found] == expected
+            assert list(bench.cluster.last.topics) == ["t"]
+
+    play(scenario)
+
+
 def test_digests_of_all_replicas() -> None:
     async def scenario(bench: Bench) -> None:
         same = pb.ReplicaDigest(node_id=1, digest=b"\x01" * 32, batch_count=3, high_watermark=9, log_end=9)
