@@ -151,6 +151,7 @@ class FollowerLink:
         followed = self._followed[replica] = Followed(replica)
         replica.on_ackable_end = partial(self._on_ackable_end, followed)
         replica.on_start_saved = partial(self._on_start_saved, followed)
+        replica.on_joined = partial(self._on_joined, followed)
         self._follow_again(followed)
 
     def unfollow(self, replica: FollowerReplica) -> None:
@@ -308,6 +309,10 @@ class FollowerLink:
             self._to_report[followed] = None
             self._wake.set()
 
+    def _on_joined(self, followed: Followed) -> None:
+        if followed.state is FollowState.FOLLOWED and followed.credit_bytes is not None:
+            self._request_credit(followed)
+
     def _on_traced_end(self, followed: Followed, traces: FollowerTraces) -> None:
         traces.on_ackable_end(followed.replica.follower.ackable_end)
         if not len(traces):
@@ -445,6 +450,10 @@ class FollowerLink:
         return self._throttle.limited and not self._in_sync(followed.replica)
 
     def _request_credit(self, followed: Followed) -> None:
+        """A partition that is not throttled does not wait for those that are."""
+        if not self._is_throttled(followed):
+            self._set_credit(followed, CREDIT_MAX)
+            return
         self._to_grant[followed] = None
         if self._grant_timer is None:
             self._grant()
@@ -454,15 +463,18 @@ class FollowerLink:
         self._grant_timer = None
         while self._to_grant:
             followed = next(iter(self._to_grant))
-            if not self._is_throttled(followed):
-                followed.credit_bytes = CREDIT_MAX
-            else:
+            credit = CREDIT_MAX
+            if self._is_throttled(followed):
                 wait_s = self._throttle.wait_s()
                 if wait_s > 0:
                     self._grant_timer = asyncio.get_running_loop().call_later(wait_s, self._grant)
                     return
                 self._throttle.charge(GRANT_BYTES)
-                followed.credit_bytes = max(followed.credit_bytes or 0, followed.received_bytes) + GRANT_BYTES
-            del self._to_grant[followed]
-            self._to_report[followed] = None
-            self._wake.set()
+                credit = max(followed.credit_bytes or 0, followed.received_bytes) + GRANT_BYTES
+            self._set_credit(followed, credit)
+
+    def _set_credit(self, followed: Followed, credit_bytes: int) -> None:
+        followed.credit_bytes = credit_bytes
+        self._to_grant.pop(followed, None)
+        self._to_report[followed] = None
+        self._wake.set()

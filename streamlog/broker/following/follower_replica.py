@@ -38,6 +38,7 @@ class FollowerReplica:
         "leader_epoch",
         "log",
         "on_ackable_end",
+        "on_joined",
         "on_start_saved",
         "topic_id",
         "traffic",
@@ -61,6 +62,7 @@ class FollowerReplica:
         self.follower = PartitionFollower(log, leader_epoch, high_watermark=high_watermark)
         self.on_ackable_end: Callable[[], None] = _no_listener  # set by the link; must not raise
         self.on_start_saved: Callable[[], None] = _no_listener  # likewise
+        self.on_joined: Callable[[], None] = _no_listener  # likewise: this replica has entered the ISR
         self.ended = False
         self._truncations = 0  # in progress
         self._idle = asyncio.Event()

@@ -161,6 +161,8 @@ class Replica:
         if joined:
             self._set_aside = False
             self._note_complete()
+            if self.follower is not None:
+                self.follower.on_joined()
         if self.is_unreported:
             self._context.went_offline()
         if not self._working:

@@ -1,4 +1,4 @@
-"""A link to a leader: how large its messages may be, and its end."""
+"""A link to a leader: how large its messages may be, the credit it grants, and its end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from streamlog.broker.following.follower_link import FOLLOWS_PER_MESSAGE, HELD_COUNT, FollowerLink, FollowState
+from streamlog.broker.following.follower_link import (
+    FOLLOWS_PER_MESSAGE,
+    GRANT_BYTES,
+    HELD_COUNT,
+    FollowerLink,
+    FollowState,
+)
 from streamlog.broker.following.follower_replica import FollowerReplica
-from streamlog.broker.replica_wire import REQUEST_BYTES_MAX, FollowerHello, decode_request, encode_request
+from streamlog.broker.replica_wire import CREDIT_MAX, REQUEST_BYTES_MAX, FollowerHello, decode_request, encode_request
 from streamlog.broker.throttle import Throttle
 from streamlog.errors import OffsetOutOfRangeError
 from streamlog.model import (
@@ -42,6 +48,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.on_ackable_end: Any = None
+        self.on_joined: Any = None
         self.reads = 0
 
     async def restore_producers(self) -> None:
@@ -101,6 +108,34 @@ async def test_what_is_named_of_many_logs_fits_into_messages() -> None:
             assert len(message) <= REQUEST_BYTES_MAX
             slots += [follow.slot for follow in decode_request(message).follows]
         assert slots == list(range(3 * FOLLOWS_PER_MESSAGE))
+
+
+async def test_credit_of_a_replica_in_sync_does_not_wait_for_those_that_are_throttled() -> None:
+    clock, in_sync = FakeClock(), set[FollowerReplica]()
+    async with asyncio.TaskGroup() as tasks:
+        link = FollowerLink(
+            tasks,
+            throttle=Throttle(clock, 1000),
+            in_sync=in_sync.__contains__,
+            random=cast(Random, None),
+            probe=quiet,
+        )
+        for _ in range(100):
+            link.follow(cast(FollowerReplica, Replica()))
+        followed = list(link._followed.values())
+        link._to_follow.update(dict.fromkeys(followed))
+        link._pending()
+        assert [one.credit_bytes for one in followed] == [GRANT_BYTES, *[0] * 99]
+        waiting, behind = followed[50], followed[0]
+        in_sync |= {waiting.replica, behind.replica}
+        behind.received_bytes = GRANT_BYTES  # it has joined while it had credit left
+        link._request_credit(behind)
+        assert behind.credit_bytes == CREDIT_MAX
+        waiting.replica.on_joined()
+        assert waiting.credit_bytes == CREDIT_MAX
+        assert len(link._to_grant) == 98
+        assert {waiting, behind} <= link._to_report.keys()
+        link._on_closed()
 
 
 @pytest.mark.parametrize(("start", "end"), [(-5, 3), (0, -1), (9, 3), (INT64_MAX + 1, INT64_MAX + 2)])

@@ -21,7 +21,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.records import PartitionChangeRecord
-from streamlog.model import NO_BROKER, Acks, BrokerEpoch, LeaderEpoch, Offset, RaftIndex
+from streamlog.model import NO_BROKER, Acks, BrokerEpoch, BrokerId, LeaderEpoch, Offset, RaftIndex
 from streamlog.sim.process import Killed
 from streamlog.storage.files.checkpoints import parse_offsets
 from tests.broker.rig import ME, OTHER, P0, THIRD, Recorder, Rig, append_to, topic_id, values_in
@@ -213,6 +213,17 @@ def test_roles_follow_the_metadata(rig: Rig) -> None:
     rig.change(leader=ME)
     assert rig.leader().leader_epoch == 4
     assert rig.links.following == []
+
+
+def test_a_follower_is_notified_when_it_joins_the_isr(rig: Rig) -> None:
+    rig.create(leader=OTHER, replicas=(ME, OTHER), isr=(OTHER,))
+    rig.rest()
+    joined: list[tuple[BrokerId, ...]] = []
+    rig.follower.on_joined = lambda: joined.append(rig.view.image.partition((topic_id(1), P0)).isr)
+    rig.change(isr=(ME, OTHER))
+    rig.change(isr=(ME, OTHER))
+    rig.change(isr=(OTHER,))
+    assert joined == [(ME, OTHER)]
 
 
 def test_what_a_follower_got_is_led_with_its_high_watermark(rig: Rig) -> None:
