@@ -7,6 +7,7 @@
 
 A message is put together when the stream can take one, so it carries the bytes of all appends since the last one, of
 all partitions. Slots at the tail come first; those that are behind get a quarter of a message, or all that is left.
+Where a batch of those does not fit, the next message begins with it, and the one after that with the tail again.
 Reads that the page cache cannot serve are done by a separate task, one at a time: the tail does not wait for the disk.
 A high watermark that moves without bytes is sent a moment later, mostly with the next bytes.
 
@@ -77,7 +78,7 @@ class FollowerStream:
         self._compare_wake = asyncio.Event()
         self._ready: deque[FollowerSlot] = deque()  # marked slots
         self._behind: deque[FollowerSlot] = deque()  # to be read from the page cache
-        self._behind_first = False  # the next of `_behind` did not fit into the rest of a message
+        self._behind_first = False  # the next of `_behind` did not fit into the rest of the last message
         self._cold: deque[FollowerSlot] = deque()  # to be read by a worker
         self._moved: dict[FollowerSlot, None] = {}  # whose high watermark has moved
         self._moved_timer: asyncio.TimerHandle | None = None
@@ -309,12 +310,18 @@ class FollowerStream:
         """The next message; empty: nothing to send."""
         updates, self._endings = self._endings, []
         free_bytes = self._fetch_bytes_max
-        if self._behind_first:
-            free_bytes = self._collect_behind(updates, free_bytes)
+        behind_first, self._behind_first = self._behind_first, False
+        if behind_first and self._behind:
+            free_bytes -= self._read_behind(updates, free_bytes // 4, at_least_one=True) or 0
         if self._ready:
             free_bytes = self._collect_ready(updates, free_bytes, keep=free_bytes // 4 if self._behind else 0)
-        if self._behind:
-            self._collect_behind(updates, free_bytes)
+        while self._behind:
+            alone = free_bytes == self._fetch_bytes_max
+            size = self._read_behind(updates, free_bytes, at_least_one=alone) if free_bytes > 0 else None
+            if size is None:
+                self._behind_first = not behind_first  # the tail has its turn in between
+                break
+            free_bytes -= size
         if self._waits_for_space:
             self._freed.set()
         return updates
@@ -340,42 +347,36 @@ class FollowerStream:
                 self._behind.append(slot)
         return free_bytes
 
-    def _collect_behind(self, updates: list[SlotUpdate], free_bytes: int) -> int:
-        """From the page cache, each slot in turn."""
-        self._behind_first = False
-        for _ in range(len(self._behind)):
-            if free_bytes <= 0:
-                break
-            slot = self._behind.popleft()
-            slot.busy = False
-            size_max = min(free_bytes, self._allowance(slot))
-            if slot.is_closed or not slot.is_behind or not size_max:
-                continue
-            alone = free_bytes == self._fetch_bytes_max
-            try:
-                data = slot.replica.log.try_read(slot.next_offset, size_max, at_least_one=alone)
-                if data:
-                    slot.took_read(data)
-            except StreamlogError as error:
-                self.end_slot(slot, error)
-                continue
+    def _read_behind(self, updates: list[SlotUpdate], size_max: int, *, at_least_one: bool) -> int | None:
+        """From the page cache, for the slot whose turn it is. How many bytes of the message it takes; None: its next
+        batch does not fit.
+        """
+        slot = self._behind.popleft()
+        slot.busy = False
+        size_max = min(size_max, self._allowance(slot))
+        if slot.is_closed or not slot.is_behind or not size_max:
+            return 0
+        try:
+            data = slot.replica.log.try_read(slot.next_offset, size_max, at_least_one=at_least_one)
             if data:
-                updates.append(slot.update((data,), len(data)))
-                free_bytes -= len(data) + UPDATE_BYTES
-                self._charge(slot, len(data))
-                self.mark(slot)
-            elif data is None:
-                slot.busy = True
-                self._cold.append(slot)
-                self._cold_wake.set()
-            elif not alone:  # it does not fit: first in the next message
-                slot.busy = True
-                self._behind.appendleft(slot)
-                self._behind_first = True
-                self._wake.set()
-                break
-            # else: no batch up to the end, since compaction has left a gap
-        return free_bytes
+                slot.took_read(data)
+        except StreamlogError as error:
+            self.end_slot(slot, error)
+            return 0
+        if data:
+            updates.append(slot.update((data,), len(data)))
+            self._charge(slot, len(data))
+            self.mark(slot)
+            return len(data) + UPDATE_BYTES
+        if data is None:
+            slot.busy = True
+            self._cold.append(slot)
+            self._cold_wake.set()
+        elif not at_least_one:
+            slot.busy = True
+            self._behind.appendleft(slot)
+            return None
+        return 0  # or no batch up to the end, since compaction has left a gap
 
     def _allowance(self, slot: FollowerSlot) -> int:
         """How many bytes it may read now; 0: it is marked again when that changes."""
@@ -414,7 +415,7 @@ class FollowerStream:
         try:
             data = await slot.replica.log.read(slot.next_offset, size_max, at_least_one=True)
             if not data:
-                slot.busy = False  # as in `_collect_behind`
+                slot.busy = False  # as in `_read_behind`
                 return
             while not self.reserve(len(data)):
                 self._freed.clear()
