@@ -29,7 +29,7 @@ class ReplicaWatcher(Protocol):
         ...
 
     def on_readable(self) -> None:
-        """High watermark, last stable offset or log start have moved."""
+        """High watermark, last stable offset or log start have moved, or the ISR has changed."""
         ...
 
     def on_ended(self, error: StreamlogError) -> None:
@@ -55,14 +55,15 @@ class LeaderProgress:
         for watcher in tuple(self.watchers):
             watcher.on_appended(appended)
 
-    def publish(self) -> None:
-        """Notify the watchers where what readers see has changed.
+    def publish(self, *, isr_changed: bool = False) -> None:
+        """Notify the watchers where what readers see has changed, or who is in sync.
 
         The last stable offset changes with the other two only: what happens to transactions above the high watermark
         does not count yet.
         """
         published = self._published
-        if self._state.high_watermark == published[0] and self._log.log_start_offset == published[2]:
+        unmoved = self._state.high_watermark == published[0] and self._log.log_start_offset == published[2]
+        if unmoved and not isr_changed:
             return
         self._published = facts = self._facts()
         if self._former_committed is not None and facts[0] >= self._epoch_start and not self._former_committed.done():

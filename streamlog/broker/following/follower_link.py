@@ -138,7 +138,6 @@ class FollowerLink:
         self._to_report: dict[Followed, None] = {}
         self._to_unfollow: list[int] = []  # bounded by the slots that were open when it was last emptied
         self._to_grant: dict[Followed, None] = {}  # have used up their credit
-        self._grant_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
@@ -236,9 +235,7 @@ class FollowerLink:
             self._end_slot(followed, notify=False)
         self._to_follow.clear()
         self._to_unfollow.clear()
-        if self._grant_timer is not None:
-            self._grant_timer.cancel()
-            self._grant_timer = None
+        self._throttle.forget(self._grant)
 
     async def _send(self, stream: Stream) -> None:
         try:
@@ -455,19 +452,16 @@ class FollowerLink:
             self._set_credit(followed, CREDIT_MAX)
             return
         self._to_grant[followed] = None
-        if self._grant_timer is None:
-            self._grant()
+        self._grant()
 
     def _grant(self) -> None:
         """Grant more to those that have used up their credit, in turn, as the throttle allows."""
-        self._grant_timer = None
         while self._to_grant:
             followed = next(iter(self._to_grant))
             credit = CREDIT_MAX
             if self._is_throttled(followed):
-                wait_s = self._throttle.wait_s()
-                if wait_s > 0:
-                    self._grant_timer = asyncio.get_running_loop().call_later(wait_s, self._grant)
+                if self._throttle.wait_s() > 0:
+                    self._throttle.wake_later(self._grant)
                     return
                 self._throttle.charge(GRANT_BYTES)
                 credit = max(followed.credit_bytes or 0, followed.received_bytes) + GRANT_BYTES

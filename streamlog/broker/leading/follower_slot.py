@@ -90,7 +90,7 @@ class FollowerSlot:
         self._traced_end = follow.fetch_offset  # the contexts of traced appends have been sent up to here
         self.is_closed = False
         self.marked = False  # waits in the stream's ready queue
-        self.busy = False  # being read from the disk, or waiting for the throttle
+        self.busy = False  # being read from the disk, or about to be
         self.grant(follow.credit_bytes)
 
     # -- from the leader (ReplicaWatcher)

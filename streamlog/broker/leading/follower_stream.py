@@ -8,6 +8,7 @@
 A message is put together when the stream can take one, so it carries the bytes of all appends since the last one, of
 all partitions. Slots at the tail come first; those that are behind get a quarter of a message, or all that is left.
 Where a batch of those does not fit, the next message begins with it, and the one after that with the tail again.
+Slots that are throttled share one queue and one timer, so that a message costs the same however many they are.
 Reads that the page cache cannot serve are done by a separate task, one at a time: the tail does not wait for the disk.
 A high watermark that moves without bytes is sent a moment later, mostly with the next bytes.
 
@@ -78,7 +79,8 @@ class FollowerStream:
         self._compare_wake = asyncio.Event()
         self._ready: deque[FollowerSlot] = deque()  # marked slots
         self._behind: deque[FollowerSlot] = deque()  # to be read from the page cache
-        self._behind_first = False  # the next of `_behind` did not fit into the rest of the last message
+        self._throttled: dict[FollowerSlot, None] = {}  # likewise, as the throttle allows
+        self._behind_first = False  # the next of these did not fit into the rest of the last message
         self._cold: deque[FollowerSlot] = deque()  # to be read by a worker
         self._moved: dict[FollowerSlot, None] = {}  # whose high watermark has moved
         self._moved_timer: asyncio.TimerHandle | None = None
@@ -106,6 +108,7 @@ class FollowerStream:
                         worker.cancel()
         finally:
             self._closed.set()
+            self._throttle.forget(self._wake.set)
             if self._moved_timer is not None:
                 self._moved_timer.cancel()
             for slot in self._slots.values():
@@ -301,7 +304,9 @@ class FollowerStream:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while (self._ready or self._behind or self._endings) and (updates := self._collect()):
+                while (self._ready or self._behind or self._endings or self._throttled) and (
+                    updates := self._collect()
+                ):
                     await self._stream.send(wire.encode_response(updates))
         except RpcError as error:
             self.close(error)
@@ -311,13 +316,14 @@ class FollowerStream:
         updates, self._endings = self._endings, []
         free_bytes = self._fetch_bytes_max
         behind_first, self._behind_first = self._behind_first, False
-        if behind_first and self._behind:
-            free_bytes -= self._read_behind(updates, free_bytes // 4, at_least_one=True) or 0
+        if behind_first and (slot := self._next_behind()) is not None:
+            free_bytes -= self._read_behind(slot, updates, free_bytes // 4, at_least_one=True) or 0
         if self._ready:
-            free_bytes = self._collect_ready(updates, free_bytes, keep=free_bytes // 4 if self._behind else 0)
-        while self._behind:
+            keep = 0 if self._next_behind() is None else free_bytes // 4
+            free_bytes = self._collect_ready(updates, free_bytes, keep=keep)
+        while (slot := self._next_behind()) is not None:
             alone = free_bytes == self._fetch_bytes_max
-            size = self._read_behind(updates, free_bytes, at_least_one=alone) if free_bytes > 0 else None
+            size = self._read_behind(slot, updates, free_bytes, at_least_one=alone) if free_bytes > 0 else None
             if size is None:
                 self._behind_first = not behind_first  # the tail has its turn in between
                 break
@@ -336,8 +342,6 @@ class FollowerStream:
             if size or (slot.has_update and not slot.is_closed):
                 updates.append(slot.update(batches, size))
                 free_bytes -= size + UPDATE_BYTES
-                if self._throttle.limited:
-                    self._charge(slot, size)
             if slot.queue:
                 continue  # for the next message
             self._ready.popleft()
@@ -347,52 +351,56 @@ class FollowerStream:
                 self._behind.append(slot)
         return free_bytes
 
-    def _read_behind(self, updates: list[SlotUpdate], size_max: int, *, at_least_one: bool) -> int | None:
-        """From the page cache, for the slot whose turn it is. How many bytes of the message it takes; None: its next
-        batch does not fit.
+    def _next_behind(self) -> FollowerSlot | None:
+        """The one to be read now. Those that are throttled come last, each in turn."""
+        while self._behind:
+            slot = self._behind[0]
+            if not self.is_throttled(slot):
+                return slot
+            self._behind.popleft()
+            slot.busy = False
+            self._throttled[slot] = None  # where it was, if it was there
+        if self._throttled:
+            if not self._throttle.wait_s():
+                return next(iter(self._throttled))
+            self._throttle.wake_later(self._wake.set)
+        return None
+
+    def _read_behind(
+        self, slot: FollowerSlot, updates: list[SlotUpdate], size_max: int, *, at_least_one: bool
+    ) -> int | None:
+        """From the page cache, for `_next_behind`. How many bytes of the message it takes; None: its next batch does
+        not fit.
         """
-        slot = self._behind.popleft()
-        slot.busy = False
-        size_max = min(size_max, self._allowance(slot))
-        if slot.is_closed or not slot.is_behind or not size_max:
-            return 0
-        try:
-            data = slot.replica.log.try_read(slot.next_offset, size_max, at_least_one=at_least_one)
-            if data:
-                slot.took_read(data)
-        except StreamlogError as error:
-            self.end_slot(slot, error)
-            return 0
+        size_max = min(size_max, self._read_bytes_max(slot))
+        data: bytes | None = b""
+        if size_max and slot.is_behind and not slot.is_closed:
+            try:
+                data = slot.replica.log.try_read(slot.next_offset, size_max, at_least_one=at_least_one)
+                if data:
+                    slot.took_read(data)
+                elif data is not None and not at_least_one:
+                    return None
+            except StreamlogError as error:
+                data = b""
+                self.end_slot(slot, error)
+        if slot.busy:
+            self._behind.popleft()
+        self._throttled.pop(slot, None)  # it may have joined the ISR since
+        slot.busy = data is None
+        self._charge(slot, THROTTLED_READ_BYTES if data is None else len(data))
         if data:
             updates.append(slot.update((data,), len(data)))
-            self._charge(slot, len(data))
             self.mark(slot)
             return len(data) + UPDATE_BYTES
         if data is None:
-            slot.busy = True
             self._cold.append(slot)
             self._cold_wake.set()
-        elif not at_least_one:
-            slot.busy = True
-            self._behind.appendleft(slot)
-            return None
         return 0  # or no batch up to the end, since compaction has left a gap
 
-    def _allowance(self, slot: FollowerSlot) -> int:
-        """How many bytes it may read now; 0: it is marked again when that changes."""
-        allowed = min(slot.credit_left, self._fetch_bytes_max)
-        if not allowed or not self.is_throttled(slot):
-            return allowed
-        wait_s = self._throttle.wait_s()
-        if wait_s > 0:
-            slot.busy = True
-            asyncio.get_running_loop().call_later(wait_s, self._go_on, slot)
-            return 0
-        return min(allowed, THROTTLED_READ_BYTES)
-
-    def _go_on(self, slot: FollowerSlot) -> None:
-        slot.busy = False
-        self.mark(slot)
+    def _read_bytes_max(self, slot: FollowerSlot) -> int:
+        size_max = min(slot.credit_left, self._fetch_bytes_max)
+        return min(size_max, THROTTLED_READ_BYTES) if self.is_throttled(slot) else size_max
 
     def _charge(self, slot: FollowerSlot, size: int) -> None:
         if self.is_throttled(slot):
@@ -411,9 +419,10 @@ class FollowerStream:
                     await self._read_one(slot)
 
     async def _read_one(self, slot: FollowerSlot) -> None:
-        size_max = min(self._fetch_bytes_max, max(1, slot.credit_left))
+        size_max = max(1, self._read_bytes_max(slot))
         try:
             data = await slot.replica.log.read(slot.next_offset, size_max, at_least_one=True)
+            self._charge(slot, len(data) - THROTTLED_READ_BYTES)  # this much was charged before
             if not data:
                 slot.busy = False  # as in `_read_behind`
                 return
@@ -426,7 +435,8 @@ class FollowerStream:
                 self.release(len(data))
             else:
                 slot.put_read(data)
-                self._go_on(slot)
+                slot.busy = False
+                self.mark(slot)
         except StreamlogError as error:
             self.end_slot(slot, error)
 

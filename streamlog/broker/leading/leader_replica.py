@@ -341,8 +341,7 @@ class LeaderReplica:
     def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """The controller has accepted a proposal."""
         if self._ended is None:
-            self.state.on_isr(isr, partition_epoch)
-            self._progress.publish()
+            self._change_isr(isr, partition_epoch)
             self.review_isr()
 
     def on_refused(self, proposal: ProposedIsr) -> None:
@@ -358,8 +357,7 @@ class LeaderReplica:
     ) -> None:
         """The partition's metadata have changed, within this leadership."""
         self.state.on_assignment(replicas, min_insync_replicas, self._now_ms())
-        self.state.on_isr(isr, partition_epoch)
-        self._progress.publish()
+        self._change_isr(isr, partition_epoch)
 
     def on_settings(self, settings: TopicSettings) -> None:
         self.appends.settings = settings
@@ -385,6 +383,11 @@ class LeaderReplica:
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
+
+    def _change_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+        before = self.state.in_sync
+        self.state.on_isr(isr, partition_epoch)
+        self._progress.publish(isr_changed=self.state.in_sync != before)
 
     def _on_synced(self, synced_end: Offset) -> None:
         if self._ended is None:

@@ -18,7 +18,7 @@ from streamlog.broker.following.follower_link import (
 )
 from streamlog.broker.following.follower_replica import FollowerReplica
 from streamlog.broker.replica_wire import CREDIT_MAX, REQUEST_BYTES_MAX, FollowerHello, decode_request, encode_request
-from streamlog.broker.throttle import Throttle
+from streamlog.broker.throttle import UNLIMITED, Throttle
 from streamlog.errors import OffsetOutOfRangeError
 from streamlog.model import (
     INT32_MAX,
@@ -138,6 +138,22 @@ async def test_credit_of_a_replica_in_sync_does_not_wait_for_those_that_are_thro
         link._on_closed()
 
 
+async def test_credit_is_granted_at_once_when_the_rate_is_raised() -> None:
+    throttle = Throttle(FakeClock(), 1000)
+    async with asyncio.TaskGroup() as tasks:
+        link = FollowerLink(tasks, throttle=throttle, in_sync=lambda _: False, random=cast(Random, None), probe=quiet)
+        for _ in range(3):
+            link.follow(cast(FollowerReplica, Replica()))
+        followed = list(link._followed.values())
+        link._to_follow.update(dict.fromkeys(followed))
+        link._pending()
+        assert [one.credit_bytes for one in followed] == [GRANT_BYTES, 0, 0]
+        throttle.set_rate(UNLIMITED)
+        assert [one.credit_bytes for one in followed] == [GRANT_BYTES, CREDIT_MAX, CREDIT_MAX]
+        link._on_closed()
+        assert not throttle._waiting
+
+
 @pytest.mark.parametrize(("start", "end"), [(-5, 3), (0, -1), (9, 3), (INT64_MAX + 1, INT64_MAX + 2)])
 async def test_bounds_of_a_log_that_cannot_be_are_a_failed_attempt(start: int, end: int) -> None:
     """Not a reason to truncate the log, or to begin it elsewhere."""
@@ -164,7 +180,7 @@ async def test_a_timer_that_falls_into_the_end_of_the_node_begins_nothing() -> N
         async with asyncio.TaskGroup() as tasks:
             link = FollowerLink(
                 tasks,
-                throttle=cast(Throttle, None),
+                throttle=Throttle(FakeClock()),
                 in_sync=lambda _: True,
                 random=cast(Random, None),
                 probe=quiet,

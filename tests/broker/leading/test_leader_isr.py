@@ -48,6 +48,16 @@ def test_watchers_get_the_bytes_then_the_high_watermark_then_the_end(rig: Rig) -
     assert watcher.error.details["address"] == "node2:9092"
 
 
+def test_watchers_are_notified_when_the_isr_changes(rig: Rig) -> None:
+    rig.create(replicas=(ME, OTHER), isr=(ME,))
+    rig.rest()
+    watcher = Recorder(rig.leader())
+    rig.leader().watch(watcher)
+    rig.change(isr=(ME, OTHER))
+    rig.change(isr=(ME, OTHER))
+    assert watcher.events == ["readable 0..0"]
+
+
 def test_the_high_watermark_waits_for_all_in_sync(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER, THIRD))
     rig.rest()
