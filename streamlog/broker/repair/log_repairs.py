@@ -28,7 +28,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, Offset, TopicId, TopicPartition
 from streamlog.ports import FileSystem, Probe
 from streamlog.storage.integrity.repair import repair_segment
-from streamlog.storage.log.damaged_ranges import ExaminationResult, SegmentDamage
+from streamlog.storage.log.damaged_ranges import SegmentDamage
 from streamlog.storage.log.log import Log
 from streamlog.storage.segments.segment import Segment
 
@@ -193,16 +193,19 @@ class Repairs:
 
     async def _repair_all(self, log: Log) -> list[Repaired]:
         found: list[Repaired] = []
-        for segment, examined in list(log.damaged_segments.items()):
-            found += await self._repair(log, segment, examined)
+        for segment in list(log.damaged_segments):
+            found += await self._repair(log, segment)
         return found
 
-    async def _repair(self, log: Log, segment: Segment, examined: ExaminationResult) -> list[Repaired]:
+    async def _repair(self, log: Log, segment: Segment) -> list[Repaired]:
         topic_id = self._topic_id_of(log)
         sources = self._sources(log.partition)
         reason = "no other replica is in sync"
         for node in sources if topic_id is not None else []:
             assert topic_id is not None
+            examined = log.damaged_segments.get(segment)
+            if examined is None:
+                return []  # truncated meanwhile: damage that remains will be found again
             fetch = partial(self._source.batches, node, topic_id, log.partition)
             try:
                 if not await repair_segment(self._fs, log, segment, examined, fetch):
@@ -223,7 +226,8 @@ class Repairs:
                     source=node,
                 )
             return [Repaired(damage=damage, source=node) for damage in examined.damages]
-        return [Repaired(damage=damage, source=None, reason=reason) for damage in examined.damages]
+        left = log.damaged_segments.get(segment)
+        return [Repaired(damage=one, source=None, reason=reason) for one in (() if left is None else left.damages)]
 
 
 def being_repaired(log: Log) -> BrokerNotAvailableError:

@@ -50,7 +50,13 @@ async def repair_segment(fs: FileSystem, log: Log, segment: Segment, found: Exam
         _check_free_bytes(fs, log, segment, found)
         if segment is log.segments.active:
             log.roll_now()
-        return await _Repair(fs, log, segment, found, fetch).run()
+        whole = found if _end_of(found) >= segment.size_bytes else await log.examine(segment)
+        return whole is not None and await _Repair(fs, log, segment, whole, fetch).run()
+
+
+def _end_of(found: ExaminationResult) -> int:
+    """Batches that were appended during the examination, or since, are not in it."""
+    return max([*(one.end for one in found.intact), *(one.end_position for one in found.damages)], default=0)
 
 
 class _Repair:
