@@ -153,7 +153,8 @@ class Cleaner:
         key_map = await self._map(log, filth)
         end = key_map.end_offset
         segments = [s for s in log.segments.closed() if s.base_offset < end]
-        transactions = CleanedTransactions(log.aborted(log.segments.first.base_offset, end))
+        # The last of them is copied as a whole, above `end` too.
+        transactions = CleanedTransactions(log.aborted(log.segments.first.base_offset, filth.first_uncleanable))
         before = after = records_before = records_after = 0
         for group in _groups(segments, log):
             done = await self._clean_group(log, group, key_map, transactions)

@@ -29,6 +29,7 @@ from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
 from streamlog.storage.cleaning.cleaner import Cleaner
+from streamlog.storage.cleaning.key_map import ENTRY_BYTES
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.transaction_index import AbortedTransaction
@@ -174,13 +175,15 @@ class TransactionLives(RuleBasedStateMachine):
             self.follow_log()
             self.synced = min(self.synced, self.end_offset)  # a batch that straddles the offset goes as a whole
 
-    @rule(later_s=st.sampled_from([0.0, 0.6]), changes=st.none() | st.integers(0, 40))
-    def clean(self, later_s: float, changes: int | None) -> None:
-        """Perhaps it dies on the way."""
+    @rule(
+        later_s=st.sampled_from([0.0, 0.6]), changes=st.none() | st.integers(0, 40), keys_max=st.sampled_from([4, 1000])
+    )
+    def clean(self, later_s: float, changes: int | None, keys_max: int) -> None:
+        """Perhaps it dies on the way, or its map of keys is full."""
         self.rig.machine.sleep(later_s)
         self.rig.machine.cut_after(changes)
         self.removed = self.removed or self.compact
-        if self.attempt(lambda: self.rig.machine.run(self.cleaner().clean_filthiest(self.bound))):
+        if self.attempt(lambda: self.rig.machine.run(self.cleaner(keys_max).clean_filthiest(self.bound))):
             self.rig.machine.cut_after(None)
             self.rig.machine.run(self.rig.directory.reaper.remove_due())
 
@@ -245,9 +248,16 @@ class TransactionLives(RuleBasedStateMachine):
     def bound(self, log: Log) -> Offset:
         return Offset(self.high_watermark)
 
-    def cleaner(self) -> Cleaner:
-        machine = self.rig.machine
-        return Cleaner(machine.fs, self.rig.directory, machine.clock, machine.workers, self.rig.probe)
+    def cleaner(self, keys_max: int) -> Cleaner:
+        machine, size = self.rig.machine, keys_max * ENTRY_BYTES
+        return Cleaner(
+            machine.fs,
+            self.rig.directory,
+            machine.clock,
+            machine.workers,
+            self.rig.probe,
+            dedupe_buffer_bytes=size,
+        )
 
     def attempt(self, step) -> bool:  # type: ignore[no-untyped-def]  # any call without arguments
         try:

@@ -19,6 +19,8 @@ from streamlog.model import Appended, LeaderEpoch, Offset, ProducerEpoch, Produc
 from streamlog.records import EndTransactionMarker, encode_end_transaction, read_header, scan_headers
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.sim.machine import Machine
+from streamlog.storage.cleaning.cleaner import Cleaner
+from streamlog.storage.cleaning.key_map import ENTRY_BYTES
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.transaction_index import ENTRY_SIZE, AbortedTransaction, TransactionIndex
 from tests.cli.dump.kafka_files import TARGET
@@ -375,3 +377,26 @@ def test_a_damaged_index_of_a_closed_segment_is_found_again(how: str, clean: boo
     rig.start()
     assert aborted(rig, 0, 100) == whole
     machine.close()
+
+
+def test_a_transaction_above_what_a_cleanings_key_map_holds_stays_aborted() -> None:
+    config = LogConfig(
+        segment_bytes=4000, segment_index_bytes=1024, cleanup_compact=True, min_cleanable_dirty_ratio=0.0
+    )
+    rig = Rig(Machine(1), config)
+    for i in range(20):
+        rig.append(b"plain", keys=[b"k%d" % i])
+    rig.append(b"aborted", keys=[b"aborted"], producer=(7, 0, 0), attributes=TRANSACTIONAL_BIT)
+    end(rig, 7, 1, commit=False)
+    rig.do(rig.log.roll_now)
+    rig.sync()
+    machine = rig.machine
+    machine.run(rig.directory.checkpoint())
+    cleaner = Cleaner(
+        machine.fs, rig.directory, machine.clock, machine.workers, rig.probe, dedupe_buffer_bytes=15 * ENTRY_BYTES
+    )
+    done = machine.run(cleaner.clean_filthiest(lambda log: log.durability.synced_end))
+    assert done is not None
+    assert done.end_offset < 20
+    assert aborted(rig, 0, 22) == [(7, 20, 21)]
+    assert b"aborted" not in [value for _, value in rig.values()]
