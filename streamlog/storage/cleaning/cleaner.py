@@ -147,6 +147,7 @@ class Cleaner:
         return None
 
     async def _clean(self, log: Log, filth: Filth) -> CleaningStats | None:
+        generation = log.durability.generation  # after a truncation the map names records that are gone
         if not await self._all_sound(log, filth):
             return None
         await log.repair_transaction_indexes()
@@ -157,13 +158,15 @@ class Cleaner:
         transactions = CleanedTransactions(log.aborted(log.segments.first.base_offset, filth.first_uncleanable))
         before = after = records_before = records_after = 0
         for group in _groups(segments, log):
-            done = await self._clean_group(log, group, key_map, transactions)
+            done = await self._clean_group(log, group, key_map, transactions, generation)
             if done is None:
                 return None
             before += sum(s.size_bytes for s in group)
             after += done[0]
             records_before += done[1]
             records_after += done[2]
+        if generation != log.durability.generation:
+            return None
         self._directory.was_cleaned(log, end)
         return CleaningStats(
             bytes_before=before,
@@ -204,12 +207,11 @@ class Cleaner:
         return key_map
 
     async def _clean_group(
-        self, log: Log, group: list[Segment], key_map: KeyMap, transactions: CleanedTransactions
+        self, log: Log, group: list[Segment], key_map: KeyMap, transactions: CleanedTransactions, generation: int
     ) -> tuple[int, int, int] | None:
         """Replace adjacent segments by one with what remains of them. Returns (its size, records read, records kept);
-        None where the log has changed meanwhile.
+        None where the log has changed since `generation`.
         """
-        generation = log.durability.generation
         last = log.segments.end_of(log.segments.index_of(group[-1].base_offset), log.log_end_offset) - 1
         rules = Rules(
             key_map, self._clock.wall_ms(), log.config.delete_retention_ms, _producers_last(log), Offset(last)

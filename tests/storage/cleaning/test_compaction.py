@@ -139,6 +139,29 @@ def test_segments_that_are_removed_while_the_log_is_cleaned_are_not_opened_again
     rig.machine.close()
 
 
+@pytest.mark.parametrize("before", ["_clean_group", "_copy"])
+def test_a_truncation_during_a_cleaning_ends_it(before: str) -> None:
+    """The newer records that the map names are gone: the older ones of their keys are the latest now."""
+    rig = Rig(Machine(1), COMPACT)
+    fill(rig, 120, 60)
+    cleaner, done = cleaner_of(rig), list[str]()
+    step = getattr(cleaner, before)
+
+    async def truncated(*args: Any) -> Any:
+        if not done:
+            done.append(before)
+            await rig.log.truncate(Offset(65))
+        return await step(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaner, before, truncated)
+        assert rig.machine.run(cleaner.clean_filthiest(committed)) is None
+    assert done
+    assert len(records(rig)) == 65
+    assert rig.directory.cleaned_until(rig.log) == 0
+    rig.machine.close()
+
+
 def test_the_latest_of_each_key_stays_and_offsets_do_not_change() -> None:
     rig = filled()
     before, active = records(rig), rig.log.segments.active.base_offset
