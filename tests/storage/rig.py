@@ -82,7 +82,7 @@ class Rig:
 
         async def step() -> int:
             log = self.log
-            advance_start(log, now_ms, Offset(deletable_end), now_s)
+            await advance_start(log, now_ms, Offset(deletable_end), now_s)
             await self.directory.save_log_starts({log.partition: log.log_start_offset})
             return remove_below_start(log, self.directory.saved_log_start(log))
 

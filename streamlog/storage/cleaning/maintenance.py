@@ -62,7 +62,7 @@ class Maintenance:
         for log in list(self._directory.logs.values()):
             if log.damage is None:
                 now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
-                if advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic()):
+                if await advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic()):
                     due.append(log)
             await asyncio.sleep(0)  # thousands of logs: let other tasks run
         if not due:

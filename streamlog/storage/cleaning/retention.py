@@ -2,7 +2,8 @@
 
     below the log start      always: readers cannot reach them
     by time                  largest timestamp + retention.ms < now, with cleanup.policy=delete; segments appended to
-                             since the start must also be that old by the monotonic clock
+                             since the start must also be that old by the monotonic clock, and of others the batches
+                             must have that timestamp: it is known from an index, which has no checksum
     by size                  while at least retention.bytes remain, with cleanup.policy=delete
 
 Nothing is deleted by time while the node's wall clock is in doubt: a clock that is wrong by the retention would delete
@@ -15,15 +16,28 @@ was lost, not deleted.
 
 from __future__ import annotations
 
-from streamlog.model import Offset
+from collections.abc import Callable
+from itertools import takewhile
+
+from streamlog.errors import CorruptMessageError
+from streamlog.model import NO_TIMESTAMP, Offset
+from streamlog.storage.files import names
 from streamlog.storage.log.log import Log
+from streamlog.storage.segments.header_scan import scan_file
+from streamlog.storage.segments.index_rebuild import rebuild_indexes
+from streamlog.storage.segments.scan import run_async
+from streamlog.storage.segments.segment import Segment
 
 
-def advance_start(log: Log, now_ms: int | None, deletable_end: Offset, now_s: float | None = None) -> bool:
+async def advance_start(log: Log, now_ms: int | None, deletable_end: Offset, now_s: float | None = None) -> bool:
     """Move the log start past the segments that are due; whether there are segments below it. `deletable_end`: the high
-    watermark. `now_ms`: wall time; None: not known well enough to delete by. `now_s`: monotonic. StorageError.
+    watermark. `now_ms`: wall time; None: not known well enough to delete by. `now_s`: monotonic. StorageError,
+    DamagedFileError.
     """
-    due = 0 if now_ms is None else _expired(log, now_ms, deletable_end, now_s)
+    due = 0
+    if now_ms is not None:
+        with log.in_use():
+            due = await _confirmed(log, lambda: _expired(log, now_ms, deletable_end, now_s))
     if due == len(log.segments):
         if log.log_end_offset == log.segments.active.base_offset:
             due -= 1  # empty: nothing to delete
@@ -50,11 +64,47 @@ def _below(log: Log, start: Offset) -> int:
     return count
 
 
-def _expired(log: Log, now_ms: int, deletable_end: Offset, now_s: float | None) -> int:
+async def _confirmed(log: Log, expired: Callable[[], list[Segment]]) -> int:
+    """How many of the oldest segments have expired, by their batches too."""
+    confirmed = []
+    for segment in expired():
+        if segment.appended_s is None and not await _has_its_time(log, segment):
+            break
+        confirmed.append(segment)
+    pairs = zip(confirmed, expired(), strict=False)  # the log may have changed meanwhile
+    return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+
+
+async def _has_its_time(log: Log, segment: Segment) -> bool:
+    """Whether the largest timestamp is that of the batches from the indexed one on. Otherwise the index is rebuilt."""
+    if segment in log.damaged_segments:
+        return True  # there may be no replica to repair it from
+    entry, newest = segment.max_timestamp, NO_TIMESTAMP
+    segment.pin()
+    try:
+        begin = await run_async(segment.file, segment.seek(entry.offset))
+        async for batches in scan_file(segment.file, begin, segment.size_bytes, check_crc=False):
+            newest = max(newest, *(header.max_timestamp for _, header in batches))
+        if newest == entry.timestamp_ms:
+            return True
+        if segment is log.segments.active:
+            log.roll_now()  # what is appended meanwhile goes to another one
+        await rebuild_indexes(segment)
+    except CorruptMessageError:
+        await log.examine(segment)
+        return False
+    finally:
+        segment.unpin()
+    reason = f"its largest timestamp, {entry.timestamp_ms}, is not that of the batches"
+    log.owner.on_index_rebuilt(segment.path(names.TIME_INDEX), reason)
+    return False
+
+
+def _expired(log: Log, now_ms: int, deletable_end: Offset, now_s: float | None) -> list[Segment]:
     config = log.config
     if not config.cleanup_delete or config.retention_ms < 0:
-        return 0
-    count = 0
+        return []
+    found = []
     for index, segment in enumerate(log.segments):
         newest = segment.max_timestamp.timestamp_ms
         if log.segments.end_of(index, log.log_end_offset) > deletable_end:
@@ -64,8 +114,8 @@ def _expired(log: Log, now_ms: int, deletable_end: Offset, now_s: float | None) 
         appended_s = segment.appended_s
         if now_s is not None and appended_s is not None and (now_s - appended_s) * 1000 <= config.retention_ms:
             break
-        count += 1
-    return count
+        found.append(segment)
+    return found
 
 
 def _oversized(log: Log, deletable_end: Offset) -> int:
