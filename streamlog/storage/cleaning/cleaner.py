@@ -31,6 +31,7 @@ from streamlog.records import BatchHeader, scan_headers
 from streamlog.storage.cleaning.cleaned_transactions import CleanedTransactions
 from streamlog.storage.cleaning.compaction import Rules, clean_chunk, map_chunk
 from streamlog.storage.cleaning.key_map import KeyMap
+from streamlog.storage.cleaning.retention import examine_index
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.files import names
 from streamlog.storage.log.log import Log
@@ -93,6 +94,7 @@ class Cleaner:
     async def clean_filthiest(self, bound_of: Callable[[Log], Offset]) -> CleaningStats | None:
         """Clean the dirtiest log; None where none needs it. StorageError when the disk fails."""
         worst: tuple[bool, float, Log, Filth] | None = None
+        faults: list[tuple[Log, DamagedFileError]] = []
         self._uncleanable.intersection_update(self._directory.logs.values())  # drop removed ones
         for log in self._directory.logs.values():
             if (
@@ -102,12 +104,27 @@ class Cleaner:
                 or log in self._uncleanable
             ):
                 continue
-            filth = self.filth(log, bound_of(log))
+            try:
+                filth = self.filth(log, bound_of(log))
+            except DamagedFileError as e:
+                faults.append((log, e))
+                continue
+            except OSError as e:
+                raise log.owner.fail(e) from e
             if not filth.overdue and filth.ratio <= log.config.min_cleanable_dirty_ratio:
                 continue
             if worst is None or (filth.overdue, filth.ratio) > worst[:2]:
                 worst = (filth.overdue, filth.ratio, log, filth)
-        return None if worst is None else await self.clean(worst[2], worst[3])
+        done = None if worst is None else await self.clean(worst[2], worst[3])
+        for log, fault in faults:
+            await self._examine_index(log, fault)
+        return done
+
+    async def _examine_index(self, log: Log, fault: DamagedFileError) -> None:
+        try:
+            await examine_index(log, fault)
+        except StorageError:
+            self._directory.check()  # as below
 
     def filth(self, log: Log, bound: Offset) -> Filth:
         """Of `log` now. Ratio 0 where nothing is dirty."""

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from streamlog.errors import DamagedFileError
 from streamlog.model import Offset
 from streamlog.ports import Clock
 from streamlog.storage.cleaning.cleaner import Cleaner
-from streamlog.storage.cleaning.retention import advance_start, remove_below_start
+from streamlog.storage.cleaning.retention import advance_start, examine_index, remove_below_start
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
 
@@ -60,10 +61,8 @@ class Maintenance:
         """One round over all logs; number of segments deleted."""
         due = []
         for log in list(self._directory.logs.values()):
-            if log.damage is None:
-                now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
-                if await advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic()):
-                    due.append(log)
+            if log.damage is None and await self._advance(log):
+                due.append(log)
             await asyncio.sleep(0)  # thousands of logs: let other tasks run
         if not due:
             return 0
@@ -79,6 +78,16 @@ class Maintenance:
                     self._on_deleted(log)
             await asyncio.sleep(0)
         return deleted
+
+    async def _advance(self, log: Log) -> bool:
+        """Whether `log` has segments to be deleted."""
+        now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
+        with log.in_use():
+            try:
+                return await advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic())
+            except DamagedFileError as e:
+                await examine_index(log, e)
+                return False  # in the next round
 
     async def _keep_cleaning(self) -> None:
         while True:

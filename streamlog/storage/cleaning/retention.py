@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import takewhile
 
-from streamlog.errors import CorruptMessageError
+from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import NO_TIMESTAMP, Offset
 from streamlog.storage.files import names
 from streamlog.storage.log.log import Log
@@ -36,8 +36,7 @@ async def advance_start(log: Log, now_ms: int | None, deletable_end: Offset, now
     """
     due = 0
     if now_ms is not None:
-        with log.in_use():
-            due = await _confirmed(log, lambda: _expired(log, now_ms, deletable_end, now_s))
+        due = await _confirmed(log, lambda: _expired(log, now_ms, deletable_end, now_s))
     if due == len(log.segments):
         if log.log_end_offset == log.segments.active.base_offset:
             due -= 1  # empty: nothing to delete
@@ -62,6 +61,13 @@ def _below(log: Log, start: Offset) -> int:
     while count < len(log.segments) - 1 and log.segments.end_of(count, log.log_end_offset) <= start:
         count += 1
     return count
+
+
+async def examine_index(log: Log, fault: DamagedFileError) -> None:
+    """Of one that cannot be read: the examination of its segment rebuilds it. StorageError."""
+    for segment in list(log.segments):
+        if fault.path in (segment.path(names.INDEX), segment.path(names.TIME_INDEX)):
+            await log.examine(segment)
 
 
 async def _confirmed(log: Log, expired: Callable[[], list[Segment]]) -> int:

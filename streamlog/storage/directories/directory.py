@@ -440,16 +440,23 @@ class LogDirectory:
                 if log.damage is None:
                     log.durability.request()
             await self.group_commit.sync_now()
-            for log in (*self.logs.values(), *self.moving.frozen.values()):
-                if log.damage is None:
-                    log.close_clean()
+            closed = [self._is_closed_clean(log) for log in (*self.logs.values(), *self.moving.frozen.values())]
             await self._fs.sync_all(self.path)
             await self.checkpoint()
-            if all(log.damage is None for log in self.logs.values()):
+            if all(closed):
                 mark = json.dumps({"version": _CLEAN_VERSION, "brokerEpoch": broker_epoch}).encode()
                 await replace_file(self._fs, names.join(self.path, names.CLEAN_SHUTDOWN), mark)
         except OSError as e:
             raise self.fail(e) from e
+
+    def _is_closed_clean(self, log: Log) -> bool:
+        if log.damage is None:
+            try:
+                log.close_clean()
+                return True
+            except DamagedFileError as e:  # an index: the next start rebuilds it
+                self._probe("log_damaged", path=e.path, position=e.position, reason=e.reason)
+        return False
 
 
 async def _take_clean_mark(fs: FileSystem, path: str) -> BrokerEpoch | None:

@@ -1,22 +1,36 @@
-"""Retention by time where the time index is wrong: it has no checksum, and batches that are not due stay."""
+"""Retention by time, and compaction, where a time index is wrong: it has no checksum, and batches that are not due
+stay.
+"""
 
 from __future__ import annotations
 
+import errno
+from contextlib import suppress
+
+import pytest
+from msgspec.structs import replace
+
+from streamlog.errors import DamagedFileError, StorageError
+from streamlog.model import Offset
+from streamlog.sim.files.inode import FileNode
 from streamlog.sim.machine import Machine
+from streamlog.storage.cleaning.cleaner import Cleaner
+from streamlog.storage.cleaning.maintenance import Maintenance, MaintenanceConfig
+from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
+from streamlog.storage.segments.time_index import TimeIndex
 from tests.storage.rig import Rig
 
 DAY_MS = 86_400_000
-NOW_MS = 20_000 * DAY_MS
 CONFIG = LogConfig(segment_index_bytes=1024, segment_bytes=600)
 
 
 def restarted(damage: bytes | None, age_ms: int) -> Rig:
     """Three segments with records of this age; the newest time in the index of the first begins with `damage`."""
     rig = Rig(Machine(1), CONFIG)
-    rig.now_ms = NOW_MS
+    rig.now_ms = rig.machine.clock.wall_ms()
     for _ in range(9):
-        rig.append(b"v" * 100, timestamp=NOW_MS - age_ms)
+        rig.append(b"v" * 100, timestamp=rig.now_ms - age_ms)
     rig.stop()
     path = rig.log.segments.first.path(".timeindex")
     rig.start()
@@ -28,7 +42,7 @@ def restarted(damage: bytes | None, age_ms: int) -> Rig:
 def test_what_only_the_index_calls_old_stays_and_the_index_is_rebuilt() -> None:
     rig = restarted(bytes(4), age_ms=1000)
     for _ in range(2):
-        assert rig.retain(NOW_MS, 9) == 0
+        assert rig.retain(rig.now_ms, 9) == 0
     rebuilt = [fields["path"] for event, fields in rig.events if event == "index_rebuilt"]
     assert rebuilt == [rig.log.segments.first.path(".timeindex")]
     assert len(rig.values()) == 9
@@ -36,7 +50,7 @@ def test_what_only_the_index_calls_old_stays_and_the_index_is_rebuilt() -> None:
 
 def test_what_is_old_by_its_batches_goes() -> None:
     rig = restarted(None, age_ms=8 * DAY_MS)
-    assert rig.retain(NOW_MS, 9) == 3
+    assert rig.retain(rig.now_ms, 9) == 3
 
 
 def test_a_damaged_segment_is_examined_before_it_goes() -> None:
@@ -44,6 +58,73 @@ def test_a_damaged_segment_is_examined_before_it_goes() -> None:
     rig = restarted(None, age_ms=8 * DAY_MS)
     segment = rig.log.segments.first
     rig.machine.disk.damage(segment.path(".log"), 16, b"\1")  # the magic byte of the first batch
-    assert rig.retain(NOW_MS, 9) == 0
+    assert rig.retain(rig.now_ms, 9) == 0
     assert segment in rig.log.damaged_segments
-    assert rig.retain(NOW_MS, 9) == 3
+    assert rig.retain(rig.now_ms, 9) == 3
+
+
+def committed(log: Log) -> Offset:
+    return log.durability.synced_end
+
+
+def maintenance_of(rig: Rig) -> Maintenance:
+    machine = rig.machine
+    cleaner = Cleaner(machine.fs, rig.directory, machine.clock, machine.workers, rig.probe)
+    return Maintenance(rig.directory, cleaner, machine.clock, committed, MaintenanceConfig())
+
+
+def cut_index(rig: Rig) -> None:
+    """Of the first segment: by a byte, so that it does not end with an entry."""
+    node = rig.machine.disk.find(rig.log.segments.first.path(".timeindex"))
+    assert isinstance(node, FileNode)
+    node.cache.resize(11)
+    node.platter.resize(11)
+
+
+def test_an_index_of_impossible_length_is_rebuilt_and_retention_goes_on() -> None:
+    """It ended the node, at every start."""
+    rig = restarted(None, age_ms=8 * DAY_MS)
+    cut_index(rig)
+    maintenance = maintenance_of(rig)
+    assert [rig.machine.run(maintenance.retain()) for _ in range(2)] == [0, 3]
+    assert "index_rebuilt" in [event for event, _ in rig.events]
+
+
+def test_an_index_of_impossible_length_is_rebuilt_and_its_log_is_compacted() -> None:
+    rig = restarted(None, age_ms=1000)
+    cut_index(rig)
+    rig.log.config = replace(CONFIG, cleanup_compact=True, min_cleanable_dirty_ratio=0.0)
+    rig.machine.run(rig.directory.checkpoint())
+    cleaner = maintenance_of(rig)._cleaner
+    assert rig.machine.run(cleaner.clean_filthiest(committed)) is None
+    assert rig.machine.run(cleaner.clean_filthiest(committed)) is not None
+
+
+@pytest.mark.parametrize("work", ["retain", "clean"])
+def test_an_index_that_cannot_be_read_takes_the_directory_offline(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = restarted(None, age_ms=1000)
+    rig.log.config = replace(CONFIG, cleanup_compact=True)
+    maintenance = maintenance_of(rig)
+
+    def failing(index: TimeIndex) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(TimeIndex, "last", failing)
+
+    async def round_() -> object:
+        cleaner = maintenance._cleaner
+        return await (maintenance.retain() if work == "retain" else cleaner.clean_filthiest(committed))
+
+    with pytest.raises(StorageError, match="Input/output error"):
+        rig.machine.run(round_())
+    assert rig.directory.failure is not None
+
+
+def test_a_node_stops_despite_an_index_of_impossible_length() -> None:
+    rig = restarted(None, age_ms=1000)
+    cut_index(rig)
+    with suppress(DamagedFileError):
+        rig.machine.run(rig.log.truncate(Offset(2)))  # so that it is the active segment's
+    rig.stop()
+    rig.start()
+    assert rig.values()
