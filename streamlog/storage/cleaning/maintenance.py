@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from streamlog.errors import DamagedFileError
+from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import Offset
 from streamlog.ports import Clock
 from streamlog.storage.cleaning.cleaner import Cleaner
@@ -82,12 +82,15 @@ class Maintenance:
     async def _advance(self, log: Log) -> bool:
         """Whether `log` has segments to be deleted."""
         now_ms = self._clock.wall_ms() if self._may_delete_by_time() else None
-        with log.in_use():
-            try:
-                return await advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic())
-            except DamagedFileError as e:
-                await examine_index(log, e)
-                return False  # in the next round
+        try:
+            with log.in_use():
+                try:
+                    return await advance_start(log, now_ms, self._bound_of(log), self._clock.monotonic())
+                except DamagedFileError as e:
+                    await examine_index(log, e)  # it has its turn in the next round
+        except StorageError:
+            self._directory.check()  # raises if the disk failed; otherwise the log is being removed, or it moves
+        return False
 
     async def _keep_cleaning(self) -> None:
         while True:

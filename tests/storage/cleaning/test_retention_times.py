@@ -4,6 +4,7 @@ stay.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from streamlog.errors import DamagedFileError, StorageError
-from streamlog.model import Offset
+from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.sim.files.inode import FileNode
 from streamlog.sim.machine import Machine
 from streamlog.storage.cleaning.cleaner import Cleaner
@@ -128,3 +129,18 @@ def test_a_node_stops_despite_an_index_of_impossible_length() -> None:
     rig.stop()
     rig.start()
     assert rig.values()
+
+
+def test_a_log_that_is_removed_during_a_round_does_not_end_retention() -> None:
+    rig = restarted(None, age_ms=8 * DAY_MS)
+    other = TopicPartition("another", PartitionId(0))  # its turn comes later
+
+    async def round_() -> int:
+        await rig.directory.create_log(other, CONFIG)
+        retaining = asyncio.get_running_loop().create_task(maintenance_of(rig).retain())
+        await asyncio.sleep(0)
+        await rig.directory.remove_log(other)
+        return await retaining
+
+    assert rig.machine.run(round_()) == 3
+    assert rig.directory.failure is None
