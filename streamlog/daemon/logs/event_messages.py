@@ -110,6 +110,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "scanned",
     "epochs_rebuilt": "{path} is damaged at position {position} ({reason}): rebuilt from the log",
     "stray_directory": "{path} was set aside: no topic of the cluster had it. Remove it if its records are not needed",
+    "directory_not_removed": "{path} is not removed, because it has been changed by hand: {reason}. Remove what is "
+    "left of it, if anything is",
     "log_move_begun": "{partition} begins to move from {source} to {target}",
     "log_moved": "{partition} has moved from {source} to {target}",
     "log_move_ended": "{partition} does not move to {target}: {reason}",
@@ -142,6 +144,7 @@ WARNINGS: Final = frozenset(
         "damage_found",
         "damage_left",
         "decision_refused",
+        "directory_not_removed",
         "fenced",
         "heartbeat_unanswered",
         "log_differs",

@@ -14,8 +14,10 @@ A recovery point is written after what it promises: epochs, snapshots and indexe
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from streamlog.aio.group_tasks import unwrapped
@@ -42,6 +44,10 @@ from streamlog.storage.segments.segment import Segment
 CHECKPOINT_INTERVAL_MS: Final = 5_000
 DAMAGES_LOGGED_MAX: Final = 10
 """Of one segment at a time."""
+CHANGED_BY_HAND: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY})
+"""A deleted directory was removed, or renamed, or contains directories."""
+REMOVED_AT_ONCE: Final = 200
+"""Files, in one step of the event loop."""
 HOUSEKEEPING_INTERVAL_MS: Final = 30_000
 LOG_STARTS_PAUSE_S: Final = 0.2
 """Between two writes of log starts that have moved: all that move meanwhile share the next one."""
@@ -236,13 +242,27 @@ class LogDirectory:
 
     def remove_later(self, path: str, delay_ms: int) -> None:
         """A directory with its files."""
+        removal = self._removal(path)
 
         def remove() -> None:
-            for name in self._fs.list(path):
-                self._fs.unlink(names.join(path, name))
-            self._fs.rmdir(path)
+            if next(removal, False):
+                self.reaper.schedule(remove, 0)
 
         self.reaper.schedule(remove, delay_ms)
+
+    def _removal(self, path: str) -> Iterator[bool]:
+        """True: more is left. What is changed by hand meanwhile is no failure of the disk."""
+        try:
+            for number, name in enumerate(self._fs.list(path), 1):
+                with suppress(FileNotFoundError):
+                    self._fs.unlink(names.join(path, name))
+                if not number % REMOVED_AT_ONCE:
+                    yield True
+            self._fs.rmdir(path)
+        except OSError as e:
+            if e.errno not in CHANGED_BY_HAND:
+                raise
+            self._probe("directory_not_removed", path=path, reason=str(e))
 
     # -- LogOwner
 

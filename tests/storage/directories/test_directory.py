@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -10,6 +11,7 @@ from streamlog.errors import DamagedFileError, InconsistentClusterError, LogDire
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.records import validate
 from streamlog.sim.machine import Machine
+from streamlog.storage.directories import directory
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.files import names
 from streamlog.storage.log_config import LogConfig
@@ -100,6 +102,45 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
     rig.crash()
     rig.machine.run(rig.directory.reaper.remove_due())
     assert not [name for name in listing(rig) if name.endswith("-delete")]
+
+
+@pytest.mark.parametrize("change", ["renamed", "a directory in it", "a file"])
+def test_a_deleted_directory_that_is_changed_by_hand_leaves_the_disk_online(change: str) -> None:
+    rig = Rig(Machine(1), CONFIG)
+    rig.append(b"a")
+    rig.machine.run(rig.directory.remove_log(PARTITION))
+    (name,) = [name for name in listing(rig) if name.endswith("-delete")]
+    fs, path = rig.machine.fs, f"{DIRECTORY}/{name}"
+
+    def by_hand() -> None:
+        if change == "a directory in it":
+            fs.mkdir(f"{path}/more")
+            return
+        fs.rename(path, f"{DIRECTORY}/rescued")
+        if change == "a file":
+            fs.open(path, create=True).close()
+
+    rig.do(by_hand)
+    rig.machine.sleep(1.1)
+    rig.machine.run(rig.directory._guard(rig.directory.reaper.remove_due))  # type: ignore[arg-type]  # its result is not used
+    assert rig.directory.failure is None
+    assert [fields["path"] for event, fields in rig.events if event == "directory_not_removed"] == [path]
+    assert (name in listing(rig)) == (change != "renamed")
+
+
+def test_a_directory_with_many_files_is_removed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "REMOVED_AT_ONCE", 2)
+    rig = Rig(Machine(1), CONFIG)
+    rig.append(b"a")
+    rig.machine.run(rig.directory.remove_log(PARTITION))
+    (name,) = [name for name in listing(rig) if name.endswith("-delete")]
+    rig.machine.sleep(1.1)
+    left = [len(listing(rig, f"{DIRECTORY}/{name}"))]
+    while name in listing(rig):
+        rig.do(rig.directory.reaper._remove_next)
+        left.append(len(listing(rig, f"{DIRECTORY}/{name}")) if name in listing(rig) else 0)
+    assert len(left) > 2
+    assert all(before - after <= 2 for before, after in pairwise(left))
 
 
 def test_strays_are_kept_and_reported() -> None:
