@@ -122,11 +122,11 @@ class LogDirectory:
         try:
             meta = await claim(fs, path, node_id, cluster_id, random)
             clean = await _take_clean_mark(fs, path)
+            directory = cls(fs, path, clock, random, probe, lock, meta, clean, checkpoint_interval_ms)
+            directory.checkpoints.read(directory._on_damaged_checkpoint)
         except BaseException:
             lock.release()
             raise
-        directory = cls(fs, path, clock, random, probe, lock, meta, clean, checkpoint_interval_ms)
-        directory.checkpoints.read(directory._on_damaged_checkpoint)
         return directory
 
     def _on_damaged_checkpoint(self, error: DamagedFileError) -> None:

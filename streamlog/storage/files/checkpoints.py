@@ -48,7 +48,10 @@ def parse_offsets(path: str, content: bytes) -> dict[TopicPartition, Offset]:
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, Offset]:
     """Empty where the file does not exist."""
-    content = read_file(fs, path, SIZE_MAX)
+    try:
+        content = read_file(fs, path, SIZE_MAX)
+    except ValueError as e:
+        raise DamagedFileError(path, SIZE_MAX, str(e)) from None
     return {} if content is None else parse_offsets(path, content)
 
 

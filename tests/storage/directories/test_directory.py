@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from itertools import pairwise
 
 import pytest
 
 from streamlog.errors import DamagedFileError, InconsistentClusterError, LogDirectoryLockedError, StorageError
 from streamlog.model import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
+from streamlog.ports import FileSystem
 from streamlog.records import validate
 from streamlog.sim.machine import Machine
-from streamlog.storage.directories import directory
+from streamlog.storage.directories import directory, offset_checkpoints
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.files import names
 from streamlog.storage.log_config import LogConfig
@@ -44,6 +46,22 @@ def test_a_second_owner_is_refused(rig: Rig) -> None:
         opened(rig.machine)
     rig.stop()
     opened(rig.machine)
+
+
+def test_a_directory_whose_checkpoints_cannot_be_read_is_unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(1)
+
+    def failing(fs: FileSystem, path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    rig = Rig(machine, CONFIG)
+    rig.machine.run(rig.directory.checkpoint())
+    rig.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(offset_checkpoints, "read_offsets", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            opened(machine)
+    opened(machine)
 
 
 def test_another_node_or_cluster_is_refused_and_nothing_changes(rig: Rig) -> None:

@@ -9,6 +9,7 @@ import pytest
 from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
+from streamlog.storage.files import checkpoints
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.segment import Segment
 from tests.storage.batches import batch
@@ -278,6 +279,16 @@ def test_a_damaged_epoch_file_is_rebuilt_from_the_batches(content: bytes) -> Non
 def test_a_damaged_recovery_checkpoint_costs_a_scan_and_no_records() -> None:
     rig = filled(60, SMALL, checkpoint=True)
     rig.machine.disk.damage("/data/recovery-point-offset-checkpoint", 0, b"???")
+    rig.crash()
+    assert "checkpoint_ignored" in [event for event, _ in rig.events]
+    assert len(values(rig)) == 60
+
+
+def test_a_recovery_checkpoint_of_impossible_length_costs_a_scan_and_no_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = filled(60, SMALL, checkpoint=True)
+    monkeypatch.setattr(checkpoints, "SIZE_MAX", 10)
     rig.crash()
     assert "checkpoint_ignored" in [event for event, _ in rig.events]
     assert len(values(rig)) == 60
