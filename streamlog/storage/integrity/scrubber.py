@@ -75,7 +75,7 @@ class Scrubber:
                 partition = names.parse_partition_directory(text)
                 if partition is not None:
                     self._done[partition] = Offset(int(offset))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError):
             self._done.clear()
             return ScrubProgress()
         return progress

@@ -105,7 +105,18 @@ def test_a_restart_goes_on_where_it_was(rig: Rig) -> None:
     assert again.progress.read_bytes < rig.log.size_bytes + 4 * 1500, "it does not begin at the beginning"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 9}', b'{"version": 0, "done": 3}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"version": 9}',
+        b'{"version": 0, "done": 3}',
+        b'{"version": 0, "started_ms": 1e999}',
+        b"\xff\xfe",
+    ],
+)
 def test_a_damaged_checkpoint_is_forgotten(rig: Rig, content: bytes) -> None:
     path = f"{DIRECTORY}/scrub-checkpoint"
 
