@@ -45,6 +45,8 @@ UNREADABLE: Final = (
     MessageTooLargeError,
     UnsupportedCompressionError,
 )
+FREE_BYTES_MIN: Final = 16 << 20
+"""Compaction leaves at least this much free: a full disk goes offline."""
 DEDUPE_BUFFER_BYTES: Final = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
 
 
@@ -106,13 +108,14 @@ class Cleaner:
                 continue
             try:
                 filth = self.filth(log, bound_of(log))
+                is_due = filth.overdue or filth.ratio > log.config.min_cleanable_dirty_ratio
+                if not is_due or not self._has_space(log, _copy_bytes_max(log)):
+                    continue
             except DamagedFileError as e:
                 faults.append((log, e))
                 continue
             except OSError as e:
                 raise log.owner.fail(e) from e
-            if not filth.overdue and filth.ratio <= log.config.min_cleanable_dirty_ratio:
-                continue
             if worst is None or (filth.overdue, filth.ratio) > worst[:2]:
                 worst = (filth.overdue, filth.ratio, log, filth)
         done = None if worst is None else await self.clean(worst[2], worst[3])
@@ -125,6 +128,9 @@ class Cleaner:
             await examine_index(log, fault)
         except StorageError:
             self._directory.check()  # as below
+
+    def _has_space(self, log: Log, size: int) -> bool:
+        return self._fs.free_bytes(log.directory) >= size + FREE_BYTES_MIN
 
     def filth(self, log: Log, bound: Offset) -> Filth:
         """Of `log` now. Ratio 0 where nothing is dirty."""
@@ -233,6 +239,9 @@ class Cleaner:
         rules = Rules(
             key_map, self._clock.wall_ms(), log.config.delete_retention_ms, _producers_last(log), Offset(last)
         )
+        if not self._has_space(log, sum(segment.size_bytes for segment in group)):
+            self._probe("cleaning_gave_up", path=log.directory, reason="too little free space for another segment")
+            return None
         copy = Segment.create(self._fs, log.directory, group[0].base_offset, log.config, suffix=names.CLEANED)
         read = kept = 0
         try:
@@ -295,6 +304,12 @@ def _next_size(data: bytes, taken: int, size: int) -> int:
     if needed <= size:
         raise CorruptMessageError("incomplete batch", position=0)
     return needed
+
+
+def _copy_bytes_max(log: Log) -> int:
+    """No group of segments is larger."""
+    closed = log.segments.closed()
+    return min(log.size_bytes, max([log.config.segment_bytes, *(segment.size_bytes for segment in closed)]))
 
 
 def _producers_last(log: Log) -> Callable[[BatchHeader], bool]:

@@ -16,7 +16,7 @@ from streamlog.records import BatchHeader, Codec, decode_batch, encode_batch, re
 from streamlog.records.batch import BatchFields
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
-from streamlog.storage.cleaning.cleaner import Cleaner, CleaningStats
+from streamlog.storage.cleaning.cleaner import FREE_BYTES_MIN, Cleaner, CleaningStats
 from streamlog.storage.cleaning.compaction import Rules, clean_batch
 from streamlog.storage.cleaning.key_map import KeyMap
 from streamlog.storage.log.log import Log
@@ -334,6 +334,26 @@ def test_a_damaged_batch_stops_the_cleaning_of_its_log_only() -> None:
     assert "cleaning_gave_up" in [event for event, _ in rig.events]
     names = rig.do(lambda: rig.machine.fs.list("/data/topic-0"))
     assert not [name for name in names if name.endswith(".cleaned")]
+
+
+@pytest.mark.parametrize("before", ["clean_filthiest", "_clean_group"])
+def test_without_free_space_nothing_is_copied(before: str) -> None:
+    rig = filled()
+    whole, disk, free = records(rig), rig.machine.disk, rig.machine.disk.free_bytes
+    cleaner = cleaner_of(rig)
+    step = getattr(cleaner, before)
+
+    async def on_full_disk(*args: Any) -> Any:
+        disk.free_bytes = lambda: min(free(), FREE_BYTES_MIN)  # type: ignore[method-assign]  # as good as full
+        return await step(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaner, before, on_full_disk)
+        assert clean_with(cleaner, rig) is None
+    assert records(rig) == whole
+    disk.free_bytes = free  # type: ignore[method-assign]
+    assert clean_with(cleaner, rig) is not None
+    assert records(rig) != whole
 
 
 def test_a_log_recreated_does_not_inherit_the_damage() -> None:
