@@ -43,6 +43,10 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def modified_ms(self) -> int:
+        """Wall time of the last change of its bytes."""
+        ...
+
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes; shorter only at the end of the file. May wait for the device if the page cache does not
         hold them: for small reads and recovery. Data is served by `try_pread` and `read`.

@@ -118,6 +118,9 @@ class PosixFile:
     def size(self) -> int:
         return os.fstat(self._open()).st_size
 
+    def modified_ms(self) -> int:
+        return os.fstat(self._open()).st_mtime_ns // 1_000_000
+
     def pread(self, size: int, offset: int) -> bytes:
         return _pread(self._open(), size, offset)
 

@@ -52,7 +52,7 @@ class Machine:
     def _start(self) -> None:
         self.process = Process(self._name, self.process.incarnation + 1)
         self.random = random.Random(f"{self._seed}/{self.process}")
-        self.fs = SimFileSystem(self.disk, self.process)
+        self.fs = SimFileSystem(self.disk, self.process, self.clock)
         self.workers = SimWorkers(self.process, random.Random(f"{self._seed}/{self.process}/workers"))
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:

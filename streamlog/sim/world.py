@@ -73,7 +73,7 @@ class Host:
                 listener(self, event, fields)
 
         self._ports = Ports(
-            fs=SimFileSystem(self.disk, process),
+            fs=SimFileSystem(self.disk, process, self.clock),
             network=SimNetwork(world.fabric, process, self.name, on_crash=lambda error: world.on_crash(self, error)),
             clock=self.clock,
             random=world.stream(f"node/{process}"),

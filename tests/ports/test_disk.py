@@ -104,6 +104,16 @@ def test_truncate_cuts_and_extends_with_zeros(disk: Disk) -> None:
     assert refused.value.errno == errno.EINVAL
 
 
+def test_a_file_knows_when_its_bytes_last_changed(disk: Disk) -> None:
+    file, other = make(disk, "a"), make(disk, "b", b"b")
+    first = file.modified_ms()
+    assert 0 <= other.modified_ms() - first < 60_000
+    assert other.pread(1, 0) == b"b"
+    assert file.modified_ms() == first > 1_600_000_000_000
+    other.truncate(0)
+    assert other.modified_ms() >= first
+
+
 def test_fallocate_grows_unless_keep_size_is_set(disk: Disk) -> None:
     file = make(disk, content=b"abc")
     file.fallocate(10 * PAGE, keep_size=True)

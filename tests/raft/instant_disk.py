@@ -34,6 +34,9 @@ class InstantFile:
     def size(self) -> int:
         return len(self._data)
 
+    def modified_ms(self) -> int:
+        raise NotImplementedError
+
     def data_from(self, offset: int) -> int:
         return offset
 

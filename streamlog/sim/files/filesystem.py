@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from streamlog.errors import InvariantError
 from streamlog.ports.disk import Buffer
+from streamlog.sim.clock import SimClock
 from streamlog.sim.files.disk import SimDisk, os_error, split
 from streamlog.sim.files.inode import DirectoryNode, FileNode, Window
 from streamlog.sim.process import Process
@@ -48,9 +49,12 @@ class SimMapping:
 class SimFile:
     """An open file of one process."""
 
-    def __init__(self, process: Process, disk: SimDisk, node: FileNode, path: str, *, writable: bool) -> None:
+    def __init__(
+        self, process: Process, disk: SimDisk, clock: SimClock, node: FileNode, path: str, *, writable: bool
+    ) -> None:
         self._process = process
         self._disk = disk
+        self._clock = clock
         self._node = node
         self._path = path
         self._writable = writable
@@ -63,6 +67,10 @@ class SimFile:
     def size(self) -> int:
         self._enter()
         return self._node.cache.size
+
+    def modified_ms(self) -> int:
+        self._enter()
+        return self._node.modified_ms
 
     def data_from(self, offset: int) -> int:
         self._enter()
@@ -128,6 +136,7 @@ class SimFile:
         if not self._writable:
             raise os_error(errno.EBADF, self._path)
         self._process.change()
+        self._node.modified_ms = self._clock.wall_ms()
 
 
 class SimLock:
@@ -148,23 +157,24 @@ class SimLock:
 class SimFileSystem:
     """The access of one process to one disk."""
 
-    def __init__(self, disk: SimDisk, process: Process) -> None:
+    def __init__(self, disk: SimDisk, process: Process, clock: SimClock) -> None:
         self._disk = disk
         self._process = process
+        self._clock = clock
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self._process.enter()
         if create and not self.exists(path):
             self._process.change()
             self._disk.make_file(path)
-        return SimFile(self._process, self._disk, self._file(path), path, writable=True)
+        return SimFile(self._process, self._disk, self._clock, self._file(path), path, writable=True)
 
     def free_descriptors(self) -> int:
         return self._disk.faults.free_descriptors
 
     def open_readonly(self, path: str) -> SimFile:
         self._process.enter()
-        return SimFile(self._process, self._disk, self._file(path), path, writable=False)
+        return SimFile(self._process, self._disk, self._clock, self._file(path), path, writable=False)
 
     def exists(self, path: str) -> bool:
         self._process.enter()

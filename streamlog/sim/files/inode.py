@@ -41,7 +41,18 @@ class Change(NamedTuple):
 class FileNode:
     """One file, whatever its names and handles are."""
 
-    __slots__ = ("cache", "changes", "links", "lost", "number", "pending", "platter", "reserved_pages", "windows")
+    __slots__ = (
+        "cache",
+        "changes",
+        "links",
+        "lost",
+        "modified_ms",
+        "number",
+        "pending",
+        "platter",
+        "reserved_pages",
+        "windows",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number  # the inode number
@@ -51,6 +62,7 @@ class FileNode:
         self.changes = 0  # number of the latest change
         self.lost = False  # a failed sync dropped changes: cache and platter differ permanently
         self.reserved_pages = 0  # pages [0, reserved_pages) have their blocks by fallocate
+        self.modified_ms = 0  # by the wall clock of its machine
         self.links = 0  # names: 1, or 0 once unlinked
         self.windows: list[Window] = []
 

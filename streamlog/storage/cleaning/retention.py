@@ -3,7 +3,8 @@
     below the log start      always: readers cannot reach them
     by time                  largest timestamp + retention.ms < now, with cleanup.policy=delete; segments appended to
                              since the start must also be that old by the monotonic clock, and of others the batches
-                             must have that timestamp: it is known from an index, which has no checksum
+                             must have that timestamp: it is known from an index, which has no checksum. Where no
+                             record has a timestamp: the time when the file was last written
     by size                  while at least retention.bytes remain, with cleanup.policy=delete
 
 Nothing is deleted by time while the node's wall clock is in doubt: a clock that is wrong by the retention would delete
@@ -115,7 +116,9 @@ def _expired(log: Log, now_ms: int, deletable_end: Offset, now_s: float | None) 
         newest = segment.max_timestamp.timestamp_ms
         if log.segments.end_of(index, log.log_end_offset) > deletable_end:
             break
-        if newest < 0 or newest + config.retention_ms >= now_ms:
+        if newest < 0:  # records without timestamps
+            newest = segment.file.modified_ms()
+        if newest + config.retention_ms >= now_ms:
             break
         appended_s = segment.appended_s
         if now_s is not None and appended_s is not None and (now_s - appended_s) * 1000 <= config.retention_ms:

@@ -64,6 +64,20 @@ def test_a_damaged_segment_is_examined_before_it_goes() -> None:
     assert rig.retain(rig.now_ms, 9) == 3
 
 
+def test_records_without_timestamps_go_by_the_time_of_their_file() -> None:
+    """They kept the partition's later segments from their deletion for ever."""
+    rig = Rig(Machine(1), CONFIG)
+    before_ms = rig.machine.clock.wall_ms()
+    for timestamp in (-1, 1000):
+        for _ in range(9):
+            rig.append(b"v" * 100, timestamp=timestamp)
+    rig.stop()
+    rig.start()
+    after_ms = rig.machine.clock.wall_ms()
+    assert rig.retain(before_ms + 7 * DAY_MS, 18) == 0
+    assert rig.retain(after_ms + 7 * DAY_MS + 1, 18) == 6
+
+
 def committed(log: Log) -> Offset:
     return log.durability.synced_end
 
