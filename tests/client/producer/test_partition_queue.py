@@ -9,9 +9,10 @@ import pytest
 from streamlog.client.connection.metadata import Leader
 from streamlog.client.producer.batches.partition_queue import PartitionQueue, QueueRules
 from streamlog.client.producer.batches.producer_batch import ProducerBatch
-from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch, WireBatch
-from streamlog.errors import NetworkError
-from streamlog.model import BrokerId, LeaderEpoch, PartitionId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.client.producer.batches.wire_batch import Encoding, ProducerIdAndEpoch, WireBatch
+from streamlog.errors import MessageTooLargeError, NetworkError, RequestTimedOutError, StreamlogError
+from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.records import decode_batch
 
 PARTITION = TopicPartition("t", PartitionId(0))
 IN_FLIGHT = 5
@@ -77,3 +78,45 @@ async def test_nothing_is_sent_while_the_transaction_before_has_something_in_fli
     following = taken(queue)
     assert following is not None
     assert (following.identity.epoch, following.sequence) == (7, 0)
+
+
+MERGING = QueueRules(linger_s=0, in_flight_max=IN_FLIGHT, wire_bytes_max=100_000, idempotent=True)
+
+
+def cut_in_the_middle() -> tuple[PartitionQueue, list[ProducerBatch]]:
+    """A queue with three batches of ten records, to be retried in halves."""
+    queue = begun(MERGING, epoch=0)
+    batches = [ProducerBatch(PARTITION, 10_000, asyncio.get_running_loop()) for _ in range(3)]
+    for name, batch in zip(b"XYZ", batches, strict=True):
+        batch.add_timestamp(0, 5)
+        batch.values += [b"%c%d" % (name, index) for index in range(10)]
+        batch.close()
+        queue.batches.append(batch)
+    whole = taken(queue)
+    assert whole is not None
+    assert queue.retry_in_halves(whole, MessageTooLargeError("max.message.bytes"))
+    return queue, batches
+
+
+def values_of(wire: WireBatch) -> list[bytes | None]:
+    return [record.value for record in decode_batch(wire.encode(Encoding()))]
+
+
+@pytest.mark.parametrize("outcome", ["dropped", "success", "error"])
+async def test_a_half_keeps_its_records_where_the_other_ends_after_they_have_expired(outcome: str) -> None:
+    queue, (x, y, z) = cut_in_the_middle()
+    first = None if outcome == "dropped" else taken(queue)
+    for expired in (x, y):
+        expired.fail(RequestTimedOutError("delivery.timeout.ms"))
+    queue.drop_done()
+    if first is not None:
+        error: StreamlogError = NetworkError("broken")
+        (queue.succeeded if outcome == "success" else queue.failed)(first)
+        first.succeed(Offset(85), -1) if outcome == "success" else first.fail(error)
+    second = taken(queue)
+    assert second is not None
+    assert values_of(second) == [*(b"Y%d" % index for index in range(5, 10)), *(b"Z%d" % index for index in range(10))]
+    queue.succeeded(second)
+    second.succeed(Offset(100), -1)
+    assert z.outcome(0).offset == 105
+    assert not any(batch.values for batch in (x, y, z))

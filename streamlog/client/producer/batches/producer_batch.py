@@ -104,6 +104,7 @@ class ProducerBatch(_Completion):
         "_left",
         "_pieces",
         "_rest_error",
+        "cuts",
         "error",
         "error_taken",
         "fresh_until_s",
@@ -128,6 +129,7 @@ class ProducerBatch(_Completion):
         self.limit = limit  # of `size`, in bytes; CLOSED: it takes no more
         self.size = HEADER_SIZE  # the encoded batch is about as large, before compression
         self.reserved = 0  # bytes of buffer.memory
+        self.cuts = 0  # wire batches that have some of its records, beside one
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] | None = None  # None: no record has one
         self.headers: list[Headers] | None = None
@@ -250,8 +252,11 @@ class ProducerBatch(_Completion):
         return found
 
     def release(self) -> None:
-        """It is not sent again: drop its records, as futures may keep the batch alive."""
-        if self.done:
+        """A wire batch that has some of its records, or all, is not sent again. After the last one drop the records, as
+        futures may keep the batch alive.
+        """
+        self.cuts -= 1
+        if self.cuts < 0:
             self.values = []
             self.keys = self.headers = None
 

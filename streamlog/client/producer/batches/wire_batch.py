@@ -156,6 +156,7 @@ class WireBatch:
             if size > left:
                 middle = part.start + left
                 rest.insert(0, part._replace(start=middle))
+                part.batch.cuts += 1
                 part = part._replace(stop=middle)
                 size = left
             first.append(part)
@@ -181,6 +182,9 @@ class WireBatch:
         """Drop what has failed meanwhile. Only where nothing of it was appended, before it gets new sequences."""
         left = tuple(part for part in self.slices if not part.batch.done)
         if len(left) < len(self.slices):
+            for part in self.slices:
+                if part.batch.done:
+                    part.batch.release()
             self.slices, self._data, self.sequence = left, None, NO_SEQUENCE
 
 
