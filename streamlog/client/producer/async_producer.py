@@ -307,6 +307,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
             self._tables = {}
 
     def _drop_transaction(self, error: StreamlogError) -> None:
+        self._empty_inbox()  # after the guard: also what another thread is just sending, which belongs to this one
         self._fail_all(error)
         self._flushing.forget_failures()
 

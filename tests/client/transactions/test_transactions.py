@@ -12,10 +12,15 @@ from streamlog.api.calls import Message, Response, UnaryCall
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.client.connection.backoff import Backoff
+from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
+from streamlog.client.producer.threaded_producer import ThreadedProducer
 from streamlog.client.transactions.transaction_manager import TransactionManager, TransactionPhase, TransactionRules
 from streamlog.errors import InvalidTransactionStateError, NetworkError, StreamlogError
+from streamlog.model import ProducerEpoch
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
+
+from ..stage import Stage, play
 
 ANY = "any"
 RULES = TransactionRules(transactional_id="x", timeout_ms=60_000, two_phase=False, call_timeout_s=60, attempt_s=30)
@@ -114,3 +119,40 @@ def test_the_coordinator_is_asked_directly_once_it_is_known_and_any_node_where_i
         assert nodes.ended_at[4:] == ["n2:9092"]
 
     run(story, seed=1)
+
+
+class Ends:
+    """What is sent to the coordinator instead of EndTransaction."""
+
+    def __init__(self, transactions: TransactionManager) -> None:
+        self._transactions = transactions
+        self.commits: list[bool] = []
+
+    async def end(self, *, commit: bool) -> ProducerIdAndEpoch:
+        self.commits.append(commit)
+        identity = self._transactions._identity
+        return identity._replace(epoch=ProducerEpoch(identity.epoch + 1))
+
+
+def test_an_abort_drops_what_another_thread_has_just_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t", 1)
+        config = {"bootstrap.servers": stage.cluster.bootstrap, "transactional.id": "x"}
+        async with ThreadedProducer(config, None, None, ports=stage.ports) as producer:
+            transactions = producer._transactions
+            assert transactions is not None
+            ends = Ends(transactions)
+            monkeypatch.setattr(transactions, "_request_end", ends.end)
+            await producer.begin_transaction()
+            await producer.partition_count("t")
+            sent = producer.send_here("t", b"aborted", None, (), None, None)  # the loop does not know of its batch yet
+            await producer.abort_transaction()
+            assert ends.commits == [False]
+            assert isinstance(sent.exception(), InvalidTransactionStateError)
+            await producer.begin_transaction()
+            producer.send_here("t", b"committed", None, (), None, None)
+            await producer.commit_transaction()
+            assert ends.commits == [False, True]
+        assert log.values() == [b"committed"]
+
+    play(story)
