@@ -190,8 +190,9 @@ class PartitionReader:
         return batch.header.size_bytes
 
     def truncate(self, position: Offset, epoch: LeaderEpoch | None) -> None:
-        """Read again from `position`, which is not after the present one; the log has been truncated there."""
-        if position == self.position:
-            self.rewind()
-        else:
-            self._drop(position, epoch)
+        """Read again from `position`, which is not after the present one; the log has been truncated there. `epoch`: of
+        the record before it, or a later one.
+        """
+        if position == self.position and (self.epoch is None or epoch is None or self.epoch < epoch):
+            epoch = self.epoch  # the leader's may be of a record further on
+        self._drop(position, epoch)

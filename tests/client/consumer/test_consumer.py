@@ -9,6 +9,7 @@ import pytest
 
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.offset_finder import AtTime, Last
+from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import EARLIEST, LATEST
 from streamlog.errors import (
     ClientClosedError,
@@ -19,7 +20,7 @@ from streamlog.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.model import Offset, PartitionId, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.records import BatchFields, EndTransactionMarker, encode_batch, encode_end_transaction
 from tests.storage.batches import batch, poison
 
@@ -355,6 +356,39 @@ def test_a_truncated_log_is_noticed() -> None:
             assert await take(strict, 40) == log.values()[30:]
 
     play(story)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+@pytest.mark.parametrize("others", [10, 30])
+def test_a_leader_whose_older_epoch_reaches_the_position_is_read_from_there(others: int, reset: str) -> None:
+    """After an unclean election: what was read of a later epoch is not in its log."""
+
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        fill(stage.cluster, log, lines(40))
+        stage.cluster.move(log, 1)
+        fill(stage.cluster, log, lines(50)[40:])
+        async with stage.consumer(auto_offset_reset=reset) as consumer:
+            await consumer.assign([T0], start=0)
+            assert await take(consumer, 50) == lines(50)
+            log.truncate(40)
+            log.epoch, log.starts = 0, log.starts[:1]
+            fill(stage.cluster, log, [b"other %d" % number for number in range(others)])
+            log.epoch = 1
+            stage.cluster.move(log, 2)
+            fill(stage.cluster, log, [b"new %d" % number for number in range(10)])
+            assert await take(consumer, others) == log.values()[50:]
+
+    play(story)
+
+
+def test_a_position_before_what_was_fetched_keeps_its_older_epoch() -> None:
+    reader = PartitionReader(T0)
+    reader.seek(Offset(50), LeaderEpoch(0))
+    reader.fetch_offset, reader.fetch_epoch = Offset(100), LeaderEpoch(2)
+    reader.truncate(Offset(50), LeaderEpoch(1))
+    assert (reader.position, reader.epoch) == (50, 0)
+    assert (reader.fetch_offset, reader.fetch_epoch) == (50, 0)
 
 
 def test_retention_that_overtakes_the_reader_resets_it() -> None:
