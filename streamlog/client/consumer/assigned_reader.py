@@ -211,7 +211,7 @@ class AssignedReader:
                 while reader.position is None:
                     if reader.error is not None:
                         raise reader.error
-                    await self.fetcher.next_change()
+                    await self.fetcher.wait_for_change()
                     self.check_open()
         except TimeoutError:
             message = f"the position of {reader.partition} was not known within {timeout_s:g} s"

@@ -432,7 +432,7 @@ class AsyncConsumer:
         if not self._fetcher.ready:
             self._reader.check_open()
             (self._group or self._reader).raise_error()
-            await asyncio.wait([self._fetcher.next_change()], timeout=timeout_s)
+            await self._fetcher.wait_for_change(timeout_s)
         return await self.poll_batch() if self._fetcher.ready else None
 
     async def batches(self) -> AsyncIterator[ConsumerBatch]:
@@ -473,7 +473,7 @@ class AsyncConsumer:
             if timed_out:
                 return
             left_s = None if timeout_s is None else max(0.0, begin + timeout_s - self._loop.time())
-            await asyncio.wait([fetcher.next_change()], timeout=left_s)
+            await fetcher.wait_for_change(left_s)
             source.check_open()
             if group is not None:
                 await group.settle()

@@ -86,7 +86,7 @@ class Fetcher:
         self._links: dict[str, FetchLink] = {}
         self._buffered_bytes = 0
         self._has_space = asyncio.Event()  # in the buffer
-        self._waiters: list[asyncio.Future[None]] = []  # for records, errors or positions
+        self._change: asyncio.Future[None] = self._loop.create_future()  # of records, errors or positions
         self._correlations = itertools.count(1)
         self._spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
         self._unlocated = asyncio.Event()
@@ -408,17 +408,17 @@ class Fetcher:
         while self._buffered_bytes >= self._rules.buffer_bytes:
             await self._has_space.wait()
 
-    def next_change(self) -> asyncio.Future[None]:
-        """Done when there are records, errors or positions to look at."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(future)
-        return future
+    async def wait_for_change(self, timeout_s: float | None = None) -> None:
+        """Until there are records, errors or positions to look at, or the timeout."""
+        if self._change.done():
+            self._change = self._loop.create_future()
+        await asyncio.wait(
+            [self._change], timeout=timeout_s
+        )  # all share it: a caller that is cancelled leaves it alone
 
     def wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for future in waiters:
-            if not future.done():
-                future.set_result(None)
+        if not self._change.done():
+            self._change.set_result(None)
 
 
 def _no_start(partition: TopicPartition) -> StreamlogError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any, cast
 
 import pytest
@@ -356,6 +357,24 @@ def test_a_truncated_log_is_noticed() -> None:
             assert await take(strict, 40) == log.values()[30:]
 
     play(story)
+
+
+def test_polls_that_return_nothing_leave_nothing_behind() -> None:
+    async def story(stage: Stage) -> None:
+        def pending() -> int:
+            kind = type(stage.loop.create_future())
+            return sum(type(one) is kind and not one.done() for one in gc.get_objects())
+
+        stage.cluster.create("t")
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([T0])
+            assert await consumer.position(T0, timeout_s=30) == 0
+            before = pending()
+            for _ in range(100):
+                assert not await consumer.poll(timeout_s=0.001)
+            assert pending() < before + 50
+
+    play(story, seeds=1)
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])

@@ -149,9 +149,8 @@ class ConsumeMember:
                 return reader.take_batch()
         else:
             group.raise_error()
-        change = reader.fetcher.next_change()
         if not reader.interrupted:
-            await change
+            await reader.fetcher.wait_for_change()
         return None
 
     async def commit(self, offsets: ToCommit) -> None:
