@@ -128,31 +128,34 @@ class WaitingSends(Accumulator):
         """Add the records to one partition, or to the sticky ones, a batch at a time."""
         partition, values, keys = columns
         sizes = Sizes(columns, len(encode_headers(headers)) if headers else 0)
-        at = 0
+        at, deadline = 0, self._loop.time() + self._rules.max_block_s
         while at < len(values):
             size = HEADER_SIZE + sizes.between(at, at + 1)
             if not self._buffer.has_room(max(self._rules.batch_bytes, size)):
-                await self._wait_for_space(size, self._rules.max_block_s)
+                await self._wait_for_space(size, deadline - self._loop.time())
             self._check_open()
             if self._transactions is not None:
                 self._transactions.check_open()
-            with self._guard:
-                batch = table.sticky if partition is None else table.open[partition]
-                if batch.size + sizes.between(at, at + 1) > batch.limit:
-                    batch = self._next_batch(table, partition, sizes.between(at, at + 1))
-                index = len(batch.values)
-                stop = sizes.fitting(at, batch.limit - batch.size)
-                batch.size += sizes.between(at, stop)
-                stamp = (self._now_ms or self._read_clock()) if timestamp_ms is None else timestamp_ms
-                if stamp != batch.timestamp:
-                    batch.add_timestamp(index, stamp)
-                if keys is not None:
-                    batch.add_keys(index, keys[at:stop])
-                if headers:
-                    batch.add_headers(index, headers, stop - at)
-                batch.values += values[at:stop]
+            try:
+                with self._guard:
+                    batch = table.sticky if partition is None else table.open[partition]
+                    if batch.size + sizes.between(at, at + 1) > batch.limit:
+                        batch = self._next_batch(table, partition, sizes.between(at, at + 1))
+                    index = len(batch.values)
+                    stop = sizes.fitting(at, batch.limit - batch.size)
+                    batch.size += sizes.between(at, stop)
+                    stamp = (self._now_ms or self._read_clock()) if timestamp_ms is None else timestamp_ms
+                    if stamp != batch.timestamp:
+                        batch.add_timestamp(index, stamp)
+                    if keys is not None:
+                        batch.add_keys(index, keys[at:stop])
+                    if headers:
+                        batch.add_headers(index, headers, stop - at)
+                    batch.values += values[at:stop]
+            except ThrottledError:
+                continue  # another thread has taken the space since
             parts.append((batch, index, index + stop - at))
-            at = stop
+            at, deadline = stop, self._loop.time() + self._rules.max_block_s
 
     @property
     def is_full(self) -> bool:

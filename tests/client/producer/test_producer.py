@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from streamlog.client.connection.metadata import Leader, MetadataCache
+from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.errors import (
     ClientClosedError,
     InvalidConfigError,
@@ -387,6 +390,41 @@ def test_a_full_buffer_is_refused_and_waited_for() -> None:
         assert log.values().count(b"y" * 100) == 1000
 
     play(story)
+
+
+class ContendedGuard(AbstractContextManager[None]):
+    """Another thread holds it before."""
+
+    def __init__(self) -> None:
+        self.other: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> None:
+        other, self.other = self.other, lambda: None
+        other()
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_send_many_waits_where_another_thread_takes_the_space() -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        guard = ContendedGuard()
+        sizes = {"buffer.memory": 4000, "max.request.size": 2000, "batch.size": 1000}
+        config = {"bootstrap.servers": stage.cluster.bootstrap, **sizes}
+        async with AsyncProducer(config, ports=stage.ports, guard=guard) as producer:
+            await producer.partition_count("t")
+
+            def fill() -> None:
+                for _ in range(4):
+                    producer.send("t", b"x" * 900, partition=0)
+
+            guard.other = fill
+            sent = await (await producer.send_many("t", [b"y" * 100] * 20, partition=0))
+            assert sum(part.record_count for part in sent) == 20
+        assert [value[:1] for value in log.values() if value] == [b"x"] * 4 + [b"y"] * 20
+
+    play(story, seeds=1)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["topic-unknown-yet", "topic-known"])
