@@ -34,11 +34,17 @@ from streamlog.broker.append.admission import QueuedBytes
 from streamlog.broker.append.verification import VerificationGuard, Verifications, transactional_header
 from streamlog.broker.leader_progress import LeaderProgress
 from streamlog.broker.topic_settings import TopicSettings
-from streamlog.errors import CorruptMessageError, InvalidRecordError, StreamlogError
+from streamlog.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    StreamlogError,
+)
 from streamlog.metrics import TopicTraffic
-from streamlog.model import Acks, Appended, ProducerEpoch, ProducerId, TopicPartition
+from streamlog.model import INT32_MAX, Acks, Appended, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Buffer, Clock, Workers
-from streamlog.records import BatchHeader, validate
+from streamlog.records import BatchHeader, ProduceLimits, TimestampType, validate
 from streamlog.records.columns.columnar import ManyHeadersError
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.replication.leader import PartitionLeader
@@ -47,6 +53,11 @@ from streamlog.storage.log_config import LogConfig
 
 ENCODED_BYTES_MAX: Final = LogConfig().max_message_bytes
 """A lower max.message.bytes bounds what producers send, not what a coordinator has to write about its groups."""
+
+# What was appended before is not checked again; it may have any time.
+_UNLIMITED: Final = ProduceLimits(
+    message_bytes_max=INT32_MAX, timestamp_type=TimestampType.LOG_APPEND_TIME, check_records=False
+)
 
 
 class TransactionOpening(Protocol):
@@ -127,6 +138,8 @@ class AppendPipeline:
         except (CorruptMessageError, InvalidRecordError):
             self._traffic.refused_batches += 1
             raise
+        except (MessageTooLargeError, InvalidTimestampError) as refusal:
+            return self._append_repeated(batches, acks, refusal)
 
     # -- stage 1: a transaction's first batch
 
@@ -213,6 +226,22 @@ class AppendPipeline:
         first = found[0][1]  # a producer with an id sends one batch at a time: the log checks that
         if first.attributes & TRANSACTIONAL_BIT:
             self.verifications.check(first, guard)
+        return self.write(batches, found, now_ms, acks)
+
+    def _append_repeated(self, batches: Buffer, acks: Acks, refusal: StreamlogError) -> Appended:
+        """The result of the first append where they are a retry of what was appended before the topic's limits became
+        lower, or it too old. Raises `refusal`.
+        """
+        self.check()
+        now_ms = self._clock.wall_ms()
+        try:
+            found = validate(batches, 0, len(batches), _UNLIMITED, now_ms)
+            header = found[0][1]
+            seen = self._log.producers.check(header) if header.producer_id >= 0 else None
+        except StreamlogError:
+            raise refusal from None
+        if seen is None:
+            raise refusal
         return self.write(batches, found, now_ms, acks)
 
     # -- stages 4 and 5: the log, then all who wait for it

@@ -13,9 +13,11 @@ from streamlog.broker.append.preparation import INLINE_BYTES_MAX
 from streamlog.errors import (
     CorruptMessageError,
     InvalidRecordError,
+    InvalidTimestampError,
     MessageTooLargeError,
     NotLeaderError,
     OutOfOrderSequenceError,
+    StreamlogError,
 )
 from streamlog.model import Acks
 from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
@@ -48,6 +50,34 @@ def test_retries_get_their_first_offsets_and_gaps_are_refused(rig: Rig) -> None:
     assert watcher.events == []
     with pytest.raises(OutOfOrderSequenceError):
         rig.do(lambda: append_to(leader, batch([b"c"], producer=(9, 0, 7)), Acks.ALL))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "error"),
+    [
+        ("max.message.bytes", "1000", MessageTooLargeError),
+        ("message.timestamp.before.max.ms", "1", InvalidTimestampError),
+    ],
+)
+def test_a_retry_of_what_the_topic_would_refuse_now_is_a_success(
+    rig: Rig, setting: str, value: str, error: type[StreamlogError]
+) -> None:
+    rig.create()
+    rig.rest()
+    leader = rig.leader()
+    first = batch([bytes(1000)], producer=(9, 0, 0))
+    rig.do(lambda: append_to(leader, first))
+    rig.configure(setting, value)
+    again = rig.do(lambda: append_to(leader, first))
+    assert (again.first_offset, again.next_offset, again.duplicate) == (0, 1, True)
+    for new in (
+        batch([bytes(1000)]),
+        batch([bytes(1000)], producer=(9, 0, 1)),
+        batch([bytes(1000)], producer=(9, 0, 5)),
+    ):
+        with pytest.raises(error):
+            rig.do(partial(append_to, leader, new))
+    assert leader.log_end_offset == 1
 
 
 def test_producers_are_known_to_the_next_leader(rig: Rig) -> None:
