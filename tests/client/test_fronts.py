@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -261,6 +262,16 @@ def test_errors_reach_the_caller(streamlog_cluster: Any) -> None:
         producer.send("nope", b"x").result(30)
     with Consumer(bootstrap_servers=servers) as consumer, pytest.raises(UnknownTopicOrPartitionError, match="nope"):
         consumer.assign([("nope", 0)])
+
+
+@pytest.mark.parametrize("front", [Producer, Consumer, Admin])
+def test_one_that_cannot_be_made_leaves_no_thread(front: Callable[..., object], tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    path = tmp_path / "ca.pem"
+    path.write_text("no certificate")
+    with pytest.raises(InvalidConfigError):
+        front(bootstrap_servers="127.0.0.1:1", security_protocol="SSL", ssl_truststore_location=str(path))
+    assert set(threading.enumerate()) <= before
 
 
 def test_nobody_listens() -> None:

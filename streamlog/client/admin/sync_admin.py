@@ -25,7 +25,11 @@ class Admin:
         """`thread`: a shared one; None: its own."""
         self._client = AsyncAdmin(merged(config, settings))
         self._thread = thread or LoopThread("streamlog-admin")
-        self._thread.call(self._client.start())
+        try:
+            self._thread.call(self._client.start())
+        except BaseException:
+            self._thread.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

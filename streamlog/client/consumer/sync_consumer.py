@@ -89,7 +89,11 @@ class Consumer:
         self._deserializers = RecordDeserializers.of(key_deserializer, value_deserializer, on_deserialization_error)
         self._client = AsyncConsumer(merged(config, settings))
         self._thread = thread or LoopThread("streamlog-consumer")
-        self._thread.call(self._client.start())
+        try:
+            self._thread.call(self._client.start())
+        except BaseException:
+            self._thread.close()
+            raise
         self._taken = _Taken([])
         self._closed = self._client._close_with(self, self._thread)
 
