@@ -96,9 +96,14 @@ class LoopThread:
         self._loop = new_event_loop()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closing = threading.RLock()  # a signal handler or a listener may close a client that is being closed
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         note_owner(self)
+
+    def _run(self) -> None:
+        """A thread that nothing waits for (`stop`) leaves nothing behind either."""
+        self._loop.run_forever()
+        self._loop.close()
 
     def forked(self) -> None:
         _forked.append(self._loop)
@@ -212,7 +217,6 @@ class LoopThread:
             self.call(self._loop.shutdown_asyncgens())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._loop.close()
 
 
 class Front(Protocol[AsyncT_co]):

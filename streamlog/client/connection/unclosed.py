@@ -23,6 +23,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from streamlog.client.connection.sync_loop import Begun, LoopThread
@@ -58,7 +59,7 @@ class Unclosed:
         self.work = work
 
 
-_closing: Final[list[tuple[Unclosed, Begun[None]]]] = []  # clients that are closed in the background
+_closing: Final[dict[Begun[None], Unclosed]] = {}  # clients that are closed in the background
 _open: Final[weakref.WeakSet[Unclosed]] = weakref.WeakSet()  # asynchronous ones
 
 
@@ -101,8 +102,16 @@ def _close(client: Unclosed, thread: LoopThread) -> None:
     if not thread.closed:
         warn(client)
         closing = thread.begin(client.close(timeout_s=FLUSH_S))
-        _closing.append((client, closing))
-        closing.add_done_callback(lambda _closing: thread.stop())
+        _closing[closing] = client
+        closing.add_done_callback(partial(_on_closed, thread))
+
+
+def _on_closed(thread: LoopThread, closing: Begun[None]) -> None:
+    """On its loop, mostly. At the exit the main thread reports it."""
+    thread.stop()
+    client = _closing.pop(closing, None)
+    if client is not None:
+        _report(client, closing, 0)
 
 
 def flush_at_exit(client: Unclosed) -> None:
@@ -115,15 +124,18 @@ def _at_exit() -> None:
     """All of them within FLUSH_S, and less where the user interrupts it."""
     deadline_s = time.monotonic() + FLUSH_S
     waiting = [client for client in _open if client.stopped_loop() is not None]
+    ending = list(_closing.items())
+    _closing.clear()
     try:
         while waiting:
             _close_loopless(waiting[-1], _left_s(deadline_s))
             waiting.pop()
-        while _closing:
-            _wait_for(*_closing[-1], _left_s(deadline_s) + 1)
-            _closing.pop()
+        while ending:
+            closing, client = ending[-1]
+            _report(client, closing, _left_s(deadline_s) + 1)
+            ending.pop()
     except KeyboardInterrupt:
-        for client in [*waiting, *(client for client, closing in _closing if not closing.done())]:
+        for client in [*waiting, *(client for closing, client in ending if not closing.done())]:
             report_lost(client, "the wait for them was interrupted")
         for client in waiting:
             _drop(client)
@@ -175,7 +187,8 @@ def _drop(client: Unclosed) -> None:
             loop.run_until_complete(client.close(timeout_s=0))
 
 
-def _wait_for(client: Unclosed, closing: Begun[None], timeout_s: float) -> None:
+def _report(client: Unclosed, closing: Begun[None], timeout_s: float) -> None:
+    """Wait for its end; where it failed, say so."""
     try:
         closing.result(timeout_s)
     except (StreamlogError, TimeoutError) as error:

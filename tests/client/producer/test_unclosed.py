@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streamlog.client import Admin, Consumer
+from streamlog.client import Admin, Consumer, Producer
+from streamlog.client.connection import unclosed
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.pytest_plugin.cluster import InProcessCluster
 
@@ -126,6 +128,18 @@ def test_many_producers_of_a_cluster_that_is_gone_wait_no_longer_than_one() -> N
     ended = run(MANY.format(flush_s=5, count=30), "")
     assert ended.stderr.count("records that it held may be lost: 1 records were not acknowledged") == 30
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("front", [Producer, Consumer])
+def test_one_that_was_dropped_is_gone_once_it_is_closed(front: Any) -> None:
+    before = len(unclosed._closing)
+    client = front(bootstrap_servers="127.0.0.1:1")
+    thread = client._thread
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del client
+    thread._thread.join()
+    assert thread._loop.is_closed()
+    assert len(unclosed._closing) == before
 
 
 def test_ctrl_c_ends_the_wait_and_the_lost_records_are_reported() -> None:
