@@ -251,16 +251,15 @@ class Fetcher:
     # Links.
 
     def _on_metadata(self, topic: str, partitions: Collection[int] | None) -> None:
-        if partitions is None:
-            readers = [reader for reader in self.readers.values() if reader.partition.topic == topic]
-        else:
-            changed = [self.readers.get(TopicPartition(topic, PartitionId(one))) for one in partitions]
-            readers = [reader for reader in changed if reader is not None]
-        for reader in readers:
-            if self._metadata.partition_count(topic) is None:
+        count = self._metadata.partition_count(topic)
+        if count is None:
+            for reader in [one for one in self.readers.values() if one.partition.topic == topic]:
                 self.fail(reader, UnknownTopicOrPartitionError(f"topic {topic} was deleted", topic=topic))
-            else:
-                self._route(reader)
+            return
+        for number in range(count) if partitions is None else partitions:
+            known = self.readers.get(TopicPartition(topic, PartitionId(number)))
+            if known is not None:
+                self._route(known)
 
     def _route(self, reader: PartitionReader) -> None:
         """Fetch it from its leader, if it can be fetched."""

@@ -359,6 +359,30 @@ def test_a_truncated_log_is_noticed() -> None:
     play(story)
 
 
+class Unscanned(dict[TopicPartition, PartitionReader]):
+    def values(self) -> Any:
+        raise AssertionError("all partitions were looked at")
+
+
+def test_a_report_on_one_topic_does_not_look_at_the_partitions_of_others() -> None:
+    """With thousands of topics, each of which is reported, the loop would stand still."""
+
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([T0])
+            assert await consumer.position(T0, timeout_s=30) == 0
+            fetcher, readers = consumer._fetcher, consumer._fetcher.readers
+            fetcher._leave(readers[T0])
+            fetcher.readers = Unscanned(readers)
+            fetcher._on_metadata("t", None)
+            fetcher.readers = readers
+            fill(stage.cluster, log, lines(10))
+            assert await take(consumer, 10) == lines(10)
+
+    play(story, seeds=1)
+
+
 def test_polls_that_return_nothing_leave_nothing_behind() -> None:
     async def story(stage: Stage) -> None:
         def pending() -> int:
