@@ -46,6 +46,8 @@ _WATCH: Final = "streamlog.v1.Batches/WatchMetadata"
 UNKNOWN_TOPIC_S: Final = 1.0
 # `refresh` does not move a watch that is younger than this.
 WATCH_AGE_MIN_S: Final = 1.0
+# A watch is left for one with more topics after so long, at least: a client may look up thousands, one by one.
+WATCH_GROWS_S: Final = 0.1
 
 Listener = Callable[[str, Collection[int] | None], None]
 """Called with a topic and those of its partitions that may have changed; None: all of them, and the topic itself. In a
@@ -265,7 +267,7 @@ class MetadataCache:
     async def _watch_until_restart(self) -> None:
         watch = self._watch(self._connections.next_address(), list(self._topics))
         watching = asyncio.ensure_future(watch)  # sim: awaited below
-        restart = asyncio.ensure_future(self._restart.wait())  # sim: awaited below
+        restart = asyncio.ensure_future(self._wait_for_restart())  # sim: awaited below
         try:
             await asyncio.wait({watching, restart}, timeout=self._max_age_s, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
@@ -274,6 +276,10 @@ class MetadataCache:
             restart.cancel()
             watching.cancel()
             await asyncio.gather(watching, restart, return_exceptions=True)
+
+    async def _wait_for_restart(self) -> None:
+        await self._restart.wait()
+        await asyncio.sleep(max(0.0, self._watch_began + WATCH_GROWS_S - self._clock.monotonic()))
 
     async def _watch(self, address: str, topics: Sequence[str]) -> None:
         absent: set[str] | None = set(topics)  # not in the first report so far; None: that is complete
