@@ -7,7 +7,8 @@ coordinator, ends of partitions are looked up at their leaders.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from streamlog.api.calls import unary
@@ -126,9 +127,8 @@ class GroupAdmin:
         self, places: Mapping[TopicPartition, OffsetSpec], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """EARLIEST, LATEST, AtTime or Last of partitions. UnknownTopicOrPartitionError, RequestTimedOutError."""
-        found: dict[TopicPartition, OffsetAndTimestamp] = {}
-        await self._find(places, found, self._total_s if timeout_s is None else timeout_s)
-        return found
+        async with self._offset_finder() as finder:
+            return await finder.find(places, timeout_s=self._total_s if timeout_s is None else timeout_s)
 
     async def group_lag(
         self, group: str, description: values.GroupDescription | None = None
@@ -141,13 +141,11 @@ class GroupAdmin:
         owners = described.owners()
         partitions = sorted({*committed, *owners})
         ends: dict[TopicPartition, OffsetAndTimestamp] = {}
-        topics = sorted({one.topic for one in partitions})
-        await asyncio.gather(
-            *(
-                self._find_some({one: Bound.LATEST for one in partitions if one.topic == topic}, ends)
-                for topic in topics
-            )
-        )
+        by_topic: dict[str, dict[TopicPartition, OffsetSpec]] = {}
+        for one in partitions:
+            by_topic.setdefault(one.topic, {})[one] = Bound.LATEST
+        async with self._offset_finder() as finder:
+            await asyncio.gather(*(self._find_some(finder, places, ends) for places in by_topic.values()))
         return tuple(
             values.PartitionLag(
                 at=one,
@@ -165,32 +163,28 @@ class GroupAdmin:
         return GroupOffsets(coordinator, self._backoff)
 
     async def _find_some(
-        self, places: Mapping[TopicPartition, OffsetSpec], found: dict[TopicPartition, OffsetAndTimestamp]
-    ) -> None:
-        """What is found in time: a topic may have been deleted, a partition may have no leader."""
-        try:
-            await self._find(places, found, min(self._total_s, _ENDS_S))
-        except StreamlogError:
-            return
-
-    async def _find(
         self,
+        finder: OffsetFinder,
         places: Mapping[TopicPartition, OffsetSpec],
         found: dict[TopicPartition, OffsetAndTimestamp],
-        timeout_s: float,
     ) -> None:
+        """What is found in time: a topic may have been deleted, a partition may have no leader."""
+        with suppress(StreamlogError):
+            await finder.find(places, timeout_s=min(self._total_s, _ENDS_S), on_found=found.__setitem__)
+
+    @asynccontextmanager
+    async def _offset_finder(self) -> AsyncIterator[OffsetFinder]:
         metadata = MetadataCache(self._connections, self._clock, self._backoff)
-        finder = OffsetFinder(
-            self._connections,
-            metadata,
-            self._clock,
-            self._backoff,
-            isolation=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout_s=self._attempt_s,
-        )
         watching = asyncio.ensure_future(metadata.run())  # sim: awaited below
         try:
-            await finder.find(places, timeout_s=timeout_s, on_found=found.__setitem__)
+            yield OffsetFinder(
+                self._connections,
+                metadata,
+                self._clock,
+                self._backoff,
+                isolation=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout_s=self._attempt_s,
+            )
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
