@@ -411,9 +411,8 @@ class Fetcher:
         """Until there are records, errors or positions to look at, or the timeout."""
         if self._change.done():
             self._change = self._loop.create_future()
-        await asyncio.wait(
-            [self._change], timeout=timeout_s
-        )  # all share it: a caller that is cancelled leaves it alone
+        # All callers share it: one that is cancelled leaves it alone.
+        await asyncio.wait([self._change], timeout=timeout_s)
 
     def wake(self) -> None:
         if not self._change.done():
