@@ -106,7 +106,7 @@ def _try_verified(log: LogState, segment: Segment, place: tuple[int, int], offse
 
 
 async def read(log: LogState, offset: Offset, size_max: int, end_offset: Offset | None, at_least_one: bool) -> bytes:
-    """DamagedFileError where `offset` itself cannot be read."""
+    """DamagedFileError where `offset` itself cannot be read, or the first batch from there on."""
     suspected: CorruptMessageError | DamagedFileError | None = None
     while True:
         generation = log.durability.generation
@@ -141,6 +141,8 @@ async def read(log: LogState, offset: Offset, size_max: int, end_offset: Offset 
             continue
         if data is not None:
             return data
+        if damaged is not None and damaged.begin_offset < end:
+            raise unreadable(log, damaged)  # nothing is left before it (compaction): it is what follows
         if segment_end >= end:
             return b""
         offset = segment_end  # nothing left in this segment (compaction): continue in the next

@@ -16,6 +16,7 @@ from streamlog.sim.files.disk import DiskFaults
 from streamlog.sim.machine import Machine
 from streamlog.storage.log.damage import damage_at
 from streamlog.storage.log_config import LogConfig
+from tests.storage.batches import batch
 from tests.storage.rig import DIRECTORY, Rig
 
 SEGMENT = f"{DIRECTORY}/topic-0/00000000000000000000.log"
@@ -202,6 +203,33 @@ def test_an_epoch_of_a_batch_that_is_alone_in_its_segment(epoch: int) -> None:
     # Served or not, it proves nothing about a follower's log, which would be cut there (seed 1102437 of the cluster).
     assert rig.machine.run(rig.log.is_damaged_since(Offset(4)))
     assert not rig.machine.run(rig.log.is_damaged_since(Offset(5)))
+    rig.machine.close()
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_batch_in_doubt_behind_compacted_offsets(is_last: bool) -> None:
+    """Read from the offset after the batch before, which compaction has removed: it was passed over, with all that
+    follows in its segment.
+    """
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, cleanup_compact=True))
+    size = 0
+    for base, epoch in ((0, 0), (2, 1), (3, 2), (4, 2), (5, 2)):
+        if base == 5 and not is_last:
+            rig.do(rig.log.roll_now)
+        data = batch([b"%d" % base], base_offset=base, epoch=epoch)
+        rig.do(lambda: rig.log.append_as_follower(data))  # noqa: B023  # called at once
+        size = size or len(data)
+    rig.stop()
+    rig.machine.disk.damage(SEGMENT, size + 12, struct.pack(">i", 2))
+    rig.start()
+    assert read_header(rig.read(0), 0).base_offset == 0
+    assert rig.read(1, end=2) == b""
+    for offset in (1, 2):
+        with pytest.raises(DamagedFileError, match="cannot be read at offset 2"):
+            rig.read(offset)
+    assert read_header(rig.read(3), 0).base_offset == 3
+    rig.log.serves_doubtful = True
+    assert [offset for offset, _ in rig.values()] == [0, 2, 3, 4, 5]
     rig.machine.close()
 
 
