@@ -349,7 +349,7 @@ class Segment:
             raise DamagedFileError(self.path(names.LOG), entry.position + (e.position or 0), e.reason) from None
         if position != self.size_bytes:
             raise DamagedFileError(self.path(names.LOG), position, "the last batch is incomplete, after a clean stop")
-        if self.size_bytes and next_offset != end_offset:
+        if next_offset != end_offset:
             reason = f"it ends at offset {next_offset}, but the clean stop left it at {end_offset}"
             raise DamagedFileError(self.path(names.LOG), position, reason)
         self.verified.written_from = self.size_bytes

@@ -64,6 +64,20 @@ def test_a_log_that_was_empty_at_a_clean_stop_and_has_bytes_is_scanned(rig: Rig)
     assert "clean_stop_disproved" in [event for event, _ in rig.events]
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_an_active_segment_that_is_emptied_after_a_clean_stop_is_damage(compact: bool) -> None:
+    """It was taken for one that nothing had been written to, and the replica, without its records, for in sync."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, cleanup_compact=compact))
+    for i in range(5):
+        rig.append(b"%d" % i, keys=[b"key"])
+    rig.stop()
+    rig.do(lambda: rig.machine.fs.open("/data/topic-0/00000000000000000000.log").truncate(0))
+    rig.start()
+    assert "clean_stop_disproved" in [event for event, _ in rig.events]
+    assert "was durable up to 5" in str(rig.log.damage)
+    rig.machine.close()
+
+
 def test_removed_logs_leave_nothing_to_their_namesakes(rig: Rig) -> None:
     for i in range(5):
         rig.append(b"%d" % i)
