@@ -4,7 +4,7 @@ storage decodes, because their header does not contain the outcome.
 
 from __future__ import annotations
 
-from streamlog.errors import InvalidRecordError
+from streamlog.errors import CorruptMessageError, InvalidRecordError, MessageTooLargeError, UnsupportedCompressionError
 from streamlog.ports import Buffer, File
 from streamlog.records import BatchHeader, EndTransactionMarker, decode_batch, decode_control
 
@@ -30,4 +30,7 @@ def read_marker(file: File, position: int, header: BatchHeader) -> EndTransactio
     """
     if not header.has_producer:
         return None
-    return marker_in(file.pread(header.size_bytes, position), header)
+    try:
+        return marker_in(file.pread(header.size_bytes, position), header)
+    except (CorruptMessageError, MessageTooLargeError, UnsupportedCompressionError) as e:
+        raise CorruptMessageError(str(e), path=file.path, position=position) from None

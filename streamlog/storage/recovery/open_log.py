@@ -130,9 +130,14 @@ class _Opening(Struct):
         except DamagedFileError as e:
             self.probe("clean_stop_disproved", path=e.path, position=e.position, reason=e.reason)
             return None
-        producers = await self._producers_at(end, segments)
+        try:
+            producers, is_stale = await self._producers_at(end, segments), False
+        except CorruptMessageError:  # its replica tries again, and has the segment repaired
+            producers, is_stale = ProducerStates((), end), True
         active.close()  # nothing to sync: most logs stay idle, and open their files when they are used
-        return self._log(segments, epochs, producers, end)
+        log = self._log(segments, epochs, producers, end)
+        log.derived.producers_stale = is_stale
+        return log
 
     def _check_transactions(self, active: Segment) -> None:
         """After a clean stop. DamagedFileError."""
@@ -146,12 +151,11 @@ class _Opening(Struct):
         if first and self.at.recovery_point <= segments[first].base_offset:
             # The previous segment may have been truncated and appended to, and a power cut have restored this one.
             first -= 1
-        base = segments[first].base_offset
+        table = () if epochs is None else epochs.entries
         if epochs is None:
-            epochs = await _rebuild_epochs(segments[:first])
-        table = epochs.entries
-        epochs.truncate_end(base)
-        producers = await self._producers_at(base, segments)
+            epochs, first = await _rebuild_epochs(segments[:first])
+        producers, first = await self._producers_before(first, segments)
+        epochs.truncate_end(segments[first].base_offset)
         recovery = Recovery(
             self.fs,
             self.directory,
@@ -175,6 +179,16 @@ class _Opening(Struct):
             log.derived.note_transactions(segment)
         await log.restore_producers()
         return log
+
+    async def _producers_before(self, first: int, segments: list[Segment]) -> tuple[ProducerStates, int]:
+        """The state before the scan, and the segment where it begins: `first`, or an earlier one that is damaged, and
+        read because the snapshots after it are lost.
+        """
+        while True:
+            try:
+                return await self._producers_at(segments[first].base_offset, segments), first
+            except CorruptMessageError as error:
+                first = [segment.path(names.LOG) for segment in segments].index(error.path or "")
 
     async def _producers_at(self, offset: Offset, segments: list[Segment]) -> ProducerStates:
         return await restore_producers(self.fs, self.directory, Segments(segments), offset)
@@ -260,11 +274,16 @@ async def _index_missing(segments: list[Segment], files: list[str]) -> None:
         await segment.sync()
 
 
-async def _rebuild_epochs(segments: list[Segment]) -> LeaderEpochs:
-    """From the batches of segments below the scan."""
+async def _rebuild_epochs(segments: list[Segment]) -> tuple[LeaderEpochs, int]:
+    """From the batches of segments below the scan. Returns also where the scan begins: after them, or at a damaged one,
+    since the epochs of the segments after it cannot be known.
+    """
     epochs = LeaderEpochs()
-    for segment in segments:
-        async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
-            for _, header in batches:
-                epochs.assign(header.leader_epoch, header.base_offset)
-    return epochs
+    for number, segment in enumerate(segments):
+        try:
+            async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
+                for _, header in batches:
+                    epochs.assign(header.leader_epoch, header.base_offset)
+        except CorruptMessageError:
+            return epochs, number
+    return epochs, len(segments)

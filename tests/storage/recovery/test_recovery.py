@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from streamlog.errors import DamagedFileError, StorageError
+from streamlog.errors import CorruptMessageError, DamagedFileError, StorageError
 from streamlog.model import Offset
 from streamlog.sim.machine import Machine
 from streamlog.storage.files import checkpoints
@@ -274,6 +274,72 @@ def test_a_damaged_epoch_file_is_rebuilt_from_the_batches(content: bytes) -> Non
     rig.do(spoil)
     rig.crash()
     assert rig.log.epochs.entries == before
+
+
+def test_a_rebuilt_table_of_epochs_proves_nothing_of_the_segments_that_are_scanned() -> None:
+    """It ended where they begin, so that their epochs seemed to be damaged below the recovery point."""
+    rig = filled(16, SMALL)
+    rig.append(b"of a later epoch", epoch=9)
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    before = rig.log.epochs.entries
+    rig.machine.disk.damage("/data/topic-0/leader-epoch-checkpoint", 0, b"???")
+    rig.crash()
+    assert rig.log.damage is None
+    assert rig.log.epochs.entries == before
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("lost", ["snapshots", "epochs"])
+def test_damage_where_derived_state_must_be_read_again_is_no_reason_not_to_start(lost: str, clean: bool) -> None:
+    rig = filled(60, SMALL, checkpoint=True)
+    if clean:
+        rig.stop()
+    for name in rig.do(lambda: rig.machine.fs.list("/data/topic-0")):
+        if name.endswith(".snapshot" if lost == "snapshots" else "leader-epoch-checkpoint"):
+            rig.machine.disk.remove(f"/data/topic-0/{name}")
+    rig.machine.disk.damage(LOG_PATH, 16, b"?")  # the magic of the first batch
+    rig.start() if clean else rig.crash()
+    if clean and lost == "snapshots":
+        assert rig.log.damage is None
+        assert rig.log.derived.producers_stale  # the replica examines the segment, and has it repaired
+    else:
+        assert "unknown magic" in str(rig.log.damage)
+        assert rig.log.log_end_offset == 0
+
+
+def test_producers_that_were_not_restored_before_a_clean_stop_are_not_after_it() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, index_interval_bytes=100))
+    for i in range(12):
+        rig.append(b"%02d" % i, producer=(5, 0, i))
+    rig.sync()
+    rig.machine.disk.damage(LOG_PATH, rig.log.segments.active.size_bytes // 12 * 2 + 16, b"?")
+    with pytest.raises(CorruptMessageError):
+        rig.machine.run(rig.log.truncate(Offset(11)))
+    rig.stop()
+    rig.start()
+    assert rig.log.derived.producers_stale
+    assert rig.log.log_end_offset == 11
+    with pytest.raises(CorruptMessageError):
+        rig.machine.run(rig.log.restore_producers())
+    assert rig.log.damaged_segments
+
+
+def test_a_damaged_marker_is_found_where_producers_are_restored() -> None:
+    """Its fault lacked the name of the file, so that no segment was examined, and none repaired."""
+    rig = Rig(Machine(1), SMALL)
+    data = batch([b"value"], producer=(5, 0, 0), attributes=16)
+    rig.append_bytes(data)
+    position = rig.log.segments.active.size_bytes
+    marker = batch([b"\0\0\0\0\0\0"], keys=[b"\0\0\0\1"], producer=(5, 0, -1), attributes=48)
+    rig.do(lambda: rig.log.append_as_follower(marker[:7] + b"\1" + marker[8:12] + bytes(4) + marker[16:]))
+    rig.append(b"next")
+    rig.append(b"of the producer", producer=(6, 0, 0))
+    rig.sync()
+    rig.machine.disk.damage(LOG_PATH, position + 22, b"\x31")  # compressed, by its attributes
+    with pytest.raises(CorruptMessageError, match=f"{LOG_PATH}: position {position}"):
+        rig.machine.run(rig.log.truncate(Offset(3)))
+    assert rig.log.damaged_segments
 
 
 def test_a_damaged_recovery_checkpoint_costs_a_scan_and_no_records() -> None:
