@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from streamlog.errors import DamagedFileError
+from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import Offset
 from streamlog.storage.files import names
 from streamlog.storage.log.damaged_ranges import ExaminationResult, SegmentDamage
@@ -74,6 +74,22 @@ async def note_examination(log: LogState, segment: Segment, found: ExaminationRe
             log.roll_now()  # what is appended meanwhile goes to another one
         await rebuild_indexes(segment)
         log.owner.on_index_rebuilt(segment.path(names.INDEX), found.index_fault)
+
+
+async def rebuild_damaged_indexes(log: LogState, segment: Segment) -> None:
+    """Rebuild those that cannot be used, before a step that must not fail half-way. DamagedFileError, StorageError."""
+    with log.in_use():
+        try:
+            segment.offset_index.last()
+            segment.time_index.last()
+        except DamagedFileError as error:
+            with suppress(CorruptMessageError):  # they end there; a read beyond finds the damage
+                await rebuild_indexes(segment)
+            log.owner.on_index_rebuilt(error.path, error.reason)
+        if not segment.transaction_index.checked and segment is not log.segments.active:
+            with suppress(DamagedFileError):  # an earlier segment is damaged
+                await _repair_transaction_index(log, segment)
+        _ = segment.transaction_index.count
 
 
 def check_transaction_index(log: LogState, segment: Segment) -> None:

@@ -17,7 +17,7 @@ from streamlog.model import Offset
 from streamlog.records import read_header
 from streamlog.records.header import HEADER_SIZE, MAGIC
 from streamlog.storage.files import names
-from streamlog.storage.log.damage import examine_segment
+from streamlog.storage.log.damage import examine_segment, rebuild_damaged_indexes
 from streamlog.storage.log.segment_changes import schedule_deletion
 from streamlog.storage.log.state import LogState
 from streamlog.storage.producers import state_replay
@@ -31,6 +31,7 @@ async def truncate(log: LogState, offset: Offset) -> None:
     log.durability.check()
     if offset >= log.log_end_offset:
         return
+    await rebuild_damaged_indexes(log, log.segments.at(log.segments.index_of(offset)))
     end, _ = _cut_point(log, offset)
     await log.owner.lower_checkpoints(log.partition, end, end)
     if offset < log.log_end_offset:  # else truncated by another call meanwhile

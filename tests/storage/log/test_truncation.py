@@ -70,6 +70,27 @@ def test_no_hole_is_left_where_a_base_offset_has_moved(index_interval_bytes: int
     rig.machine.close()
 
 
+@pytest.mark.parametrize("kind", ["index", "timeindex", "txnindex"])
+def test_a_damaged_index_is_rebuilt_before_anything_is_cut(kind: str) -> None:
+    """The cut failed half-way: the batches were gone, the log's end and its epochs as before."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=600, index_interval_bytes=100))
+    for i in range(20):
+        rig.append(b"%d" % i * 50, timestamp=1000 + i)
+    rig.stop()
+    path = f"{DIRECTORY}/topic-0/00000000000000000000.{kind}"
+    rig.do(lambda: rig.machine.fs.open(path, create=True).truncate(11))
+    rig.start()
+    rig.machine.run(rig.log.truncate(Offset(3)))
+    assert rig.log.log_end_offset == 3
+    rig.append(b"new", epoch=1)
+    assert [offset for offset, _ in rig.values()] == [0, 1, 2, 3]
+    assert [fields["path"] for event, fields in rig.events if event == "index_rebuilt"] == [path]
+    found = rig.machine.run(rig.log.offset_for_timestamp(1001))
+    assert found is not None
+    assert found.offset == 1
+    rig.machine.close()
+
+
 def test_truncation_across_segments_and_to_the_start() -> None:
     rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=300))
     for i in range(20):
