@@ -10,7 +10,7 @@ about the file's end (size, largest timestamp, tail positions) is valid after `c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
 from streamlog.model import INT32_MAX, NO_TIMESTAMP, Offset
@@ -261,12 +261,22 @@ class Segment:
         self.time_index.truncate(offset)
         self._index_is_full = None
         self.transaction_index.truncate(offset)
-        self._max_timestamp = None
-        self._bytes_since_index = position - self.offset_index.last().position
+        self._find_max_timestamp()
         if position == 0:
             self._first_timestamp = NO_TIMESTAMP
         if self.tail is not None:
             self.tail.reset(offset)
+
+    def _find_max_timestamp(self) -> None:
+        """After a truncation: of the batches since the last index entry the time index may know nothing."""
+        start = self.offset_index.last().position
+        newest = self.time_index.last()
+        data = self.file.pread(self.size_bytes - start, start) if start < self.size_bytes else b""
+        with suppress(CorruptMessageError):  # a read finds the damage
+            for _, header in scan_headers(data, 0, len(data)):
+                if header.max_timestamp > newest.timestamp_ms:
+                    newest = TimeEntry(header.max_timestamp, header.last_offset)
+        self._max_timestamp, self._bytes_since_index = newest, self.size_bytes - start
 
     def rename(self, suffix: str, *, log_last: bool) -> None:
         """Give all files another suffix. Open files stay open and readable.

@@ -80,6 +80,28 @@ def test_a_batch_that_does_not_fit_is_not_passed_over(rig: Rig, cold: float) -> 
     )
 
 
+@pytest.mark.parametrize("index_interval_bytes", [0, 150, 4096])
+def test_lookup_by_timestamp_after_a_truncation(index_interval_bytes: int) -> None:
+    """The time index lacks the batches since its last entry: their timestamps were forgotten."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, index_interval_bytes=index_interval_bytes))
+    for i in range(10):
+        rig.append(b"x" * 20, timestamp=9000 if i == 4 else 1000 + i)
+    for end in (9, 5):
+        rig.machine.run(rig.log.truncate(Offset(end)))
+        assert rig.log.segments.active.max_timestamp == (9000, 4)
+    for i in range(10):
+        rig.append(b"x" * 20, timestamp=2000 + i)
+    for timestamp in (1500, 2005, 9000):
+        found = rig.machine.run(rig.log.offset_for_timestamp(timestamp))
+        assert found is not None
+        assert found.offset == 4
+    rig.do(rig.log.roll_now)
+    assert rig.log.segments.first.max_timestamp == (9000, 4)
+    rig.machine.run(rig.log.truncate(Offset(4)))
+    assert rig.log.segments.active.max_timestamp == (1003, 3)
+    rig.machine.close()
+
+
 def test_lookup_by_timestamp_finds_the_first_at_or_above() -> None:
     rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=2000, index_interval_bytes=200))
     for i in range(100):
