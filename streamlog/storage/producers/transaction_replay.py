@@ -31,6 +31,7 @@ async def aborted_in(
     if producers is None:
         return None
     found: list[AbortedTransaction] = []
+    segment.pin()
     try:
         async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=True):
             for position, header in batches:
@@ -40,4 +41,6 @@ async def aborted_in(
                     found.append(aborted)
     except CorruptMessageError:
         return None
+    finally:
+        segment.unpin()
     return found

@@ -10,6 +10,7 @@ async def rebuild_indexes(segment: Segment) -> None:
     """Offset and time index of a closed segment. CorruptMessageError at an impossible batch: the indexes end before it,
     and are closed nevertheless.
     """
+    segment.pin()
     segment.reset_indexes(preallocate=False)
     try:
         with segment.rebuilding():
@@ -17,3 +18,4 @@ async def rebuild_indexes(segment: Segment) -> None:
                 segment.note_all(batches)
     finally:
         segment.become_closed()
+        segment.unpin()

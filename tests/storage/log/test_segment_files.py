@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,8 @@ from streamlog.records.held_batch import HeldBatch
 from streamlog.sim.machine import Machine
 from streamlog.storage.log import batch_lookup
 from streamlog.storage.log_config import LogConfig
+from streamlog.storage.producers.transaction_replay import aborted_in
+from streamlog.storage.segments.index_rebuild import rebuild_indexes
 from streamlog.storage.segments.scan import Scan
 from streamlog.storage.segments.segment import Segment
 from tests.storage.rig import Rig
@@ -76,6 +79,29 @@ def test_the_last_batches_of_a_log_that_was_removed_are_not_read() -> None:
             rig.machine.run(reading)
     rig.append(b"y")
     rig.do(rig.log.roll_now)  # trims the index
+    rig.machine.close()
+
+
+@pytest.mark.parametrize("step", ["indexes", "transactions"])
+def test_a_segment_that_is_scanned_for_its_indexes_is_not_idle(step: str) -> None:
+    """Housekeeping closed its files: the scan failed as if the disk had, and the whole directory went offline."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024))
+    rig.append(b"x")
+    rig.do(rig.log.roll_now)
+    log, segment = rig.log, rig.log.segments.first
+
+    async def scan_and_keep_house() -> None:
+        if step == "indexes":
+            scan: asyncio.Future[object] = asyncio.ensure_future(rebuild_indexes(segment))
+        else:
+            scan = asyncio.ensure_future(aborted_in(log.fs, log.directory, log.segments, segment))
+        await asyncio.sleep(0)
+        log.release_idle()
+        log.release_idle()
+        await scan
+
+    rig.machine.run(scan_and_keep_house())
+    assert rig.values() == [(0, b"x")]
     rig.machine.close()
 
 
