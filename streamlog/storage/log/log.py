@@ -164,6 +164,7 @@ class Log(LogState):
     def _write(self, buffers: Sequence[Buffer], batches: Batches, size: int, end_offset: Offset) -> None:
         """The bytes, then the facts. All of it goes to one segment."""
         active = self.segments.active
+        active.config = self.config  # which may have changed
         try:
             if active.is_full_for(size, Offset(end_offset - 1), batches[0][1].max_timestamp):
                 active = self.roll()
@@ -235,6 +236,7 @@ class Log(LogState):
     def roll_if_due(self, now_ms: int) -> None:
         """`segment.ms` for a log without appends: so that retention can reach its last records."""
         active = self.segments.active
+        active.config = self.config
         if active.size_bytes and active.is_full_for(0, Offset(self.log_end_offset - 1), now_ms):
             self.roll_now()
 

@@ -35,7 +35,6 @@ class Segment:
     __slots__ = (
         "_bytes_since_index",
         "_closing",
-        "_config",
         "_directory",
         "_file",
         "_first_timestamp",
@@ -49,6 +48,7 @@ class Segment:
         "_trimmed",
         "appended_s",
         "base_offset",
+        "config",
         "offset_index",
         "tail",
         "time_index",
@@ -68,7 +68,7 @@ class Segment:
     ) -> None:
         self._fs = fs
         self._directory = directory
-        self._config = config
+        self.config = config  # of its log, which replaces it before it asks whether to roll
         self._suffix = suffix
         self.base_offset = base_offset
         self._size_bytes = size_bytes  # of intact batches: bytes beyond are not part of the log; -1: the file's size
@@ -163,7 +163,7 @@ class Segment:
             self._max_timestamp = self.time_index.last()
         if header.max_timestamp > self._max_timestamp.timestamp_ms:
             self._max_timestamp = TimeEntry(header.max_timestamp, last_offset)
-        if self._bytes_since_index > self._config.index_interval_bytes:
+        if self._bytes_since_index > self.config.index_interval_bytes:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(*self._max_timestamp)
             self._bytes_since_index = 0
@@ -176,7 +176,7 @@ class Segment:
             for position, header in batches:
                 self.note(position, header)
             return
-        interval, since, newest = self._config.index_interval_bytes, self._bytes_since_index, self.max_timestamp
+        interval, since, newest = self.config.index_interval_bytes, self._bytes_since_index, self.max_timestamp
         for position, header in batches:
             if header.max_timestamp > newest.timestamp_ms:
                 newest = TimeEntry(header.max_timestamp, header.last_offset)
@@ -197,7 +197,7 @@ class Segment:
             self._index_is_full = self.offset_index.is_full or self.time_index.is_full
         return (
             self._index_is_full
-            or used + size > self._config.segment_bytes
+            or used + size > self.config.segment_bytes
             or last_offset - self.base_offset > INT32_MAX
             or self._is_too_old_for(timestamp_ms)
         )
@@ -207,7 +207,7 @@ class Segment:
             return False
         if self._first_timestamp == NO_TIMESTAMP:
             self._first_timestamp = read_header(self.file.pread(HEADER_SIZE, 0), 0).max_timestamp
-        return self._first_timestamp >= 0 and timestamp_ms - self._first_timestamp > self._config.segment_ms
+        return self._first_timestamp >= 0 and timestamp_ms - self._first_timestamp > self.config.segment_ms
 
     # -- states of the files
 

@@ -40,6 +40,24 @@ def test_segments_roll_by_size_age_index_and_on_demand() -> None:
     rig.machine.close()
 
 
+def test_the_active_segment_rolls_by_the_settings_that_hold_now() -> None:
+    """Its own were those at its creation; after a start, which comes before the topic's are known, the defaults."""
+    rig = Rig(Machine(1))
+    rig.append(b"x", timestamp=1000)
+    rig.log.config = LogConfig(segment_index_bytes=1024, segment_ms=500)
+    rig.do(lambda: rig.log.roll_if_due(1501))
+    assert [s.base_offset for s in rig.log.segments] == [0, 1]
+    rig.log.config = LogConfig(segment_index_bytes=1024, segment_bytes=300, index_interval_bytes=100)
+    for _ in range(4):
+        rig.append(b"x" * 50)
+    assert [s.base_offset for s in rig.log.segments] == [0, 1, 3]
+    rig.log.config = LogConfig(segment_index_bytes=1024, index_interval_bytes=100)
+    for _ in range(4):
+        rig.append(b"x")
+    assert list(rig.log.segments.active.offset_index.entries())
+    rig.machine.close()
+
+
 def test_segments_that_are_removed_while_the_last_batches_are_read_are_not_opened_again() -> None:
     """The files would be there again, empty: an index that knows its entries cannot map them (seed 2018216)."""
     rig = Rig(Machine(1), LogConfig(segment_index_bytes=24, segment_bytes=1000, file_delete_delay_ms=0))
