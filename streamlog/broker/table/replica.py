@@ -317,7 +317,9 @@ class Replica:
             return self._identify
         leader = assigned.partition.leader
         if log.damage is not None:
-            return log.discard_damage if leader not in (self._context.me, NO_BROKER) else None
+            settings = self._context.settings_of(self.partition.topic).log
+            is_torn_tail = log.torn_unless_synced and not settings.syncs_each_append
+            return log.discard_damage if is_torn_tail or leader not in (self._context.me, NO_BROKER) else None
         if log.derived.producers_stale and self._unrestored is None:
             return self._restore_producers
         return self._swap if self._move is not None and self._move.log is log else None

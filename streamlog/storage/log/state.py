@@ -83,6 +83,7 @@ class LogState:
         "segments",
         "serves_doubtful",
         "start_saved",
+        "torn_unless_synced",
         "unproven_from",
     )
 
@@ -117,6 +118,7 @@ class LogState:
         self.incomplete = incomplete  # it may lack records that it had on stable storage; a file says so
         self.unproven_from: Offset | None = None  # epochs from here on were not compared since an unclean stop
         self.leader_has_gaps = False  # of the leader that is followed
+        self.torn_unless_synced = False  # the damage is a torn tail where the topic does not sync each append
         self.lost_head: Offset | None = None  # with damage: the log's start before its first segments were lost
         self.damaged_segments: dict[Segment, ExaminationResult] = {}  # found since the start
         self.serves_doubtful = False  # no replica can show what is wrong of batches in doubt: their records are intact

@@ -94,6 +94,7 @@ class _Opening(Struct):
         reason = f"the segments of offsets {self.at.log_start} to {begin} are missing: the log began there"
         log.damage = DamagedFileError(path, 0, reason, "the log is fetched again from the partition's leader")
         log.lost_head = self.at.log_start
+        log.torn_unless_synced = False
         self.probe("log_damaged", path=path, position=0, reason=reason)
         return log
 
@@ -174,6 +175,7 @@ class _Opening(Struct):
         self.incomplete |= found.cut_bytes > 0
         log = self._log(found.segments, epochs, producers, found.end_offset, damage=found.damage)
         log.unproven_from = self.at.recovery_point
+        log.torn_unless_synced = found.torn_unless_synced
         log.derived.recovered(stale=recovery.producers_stale)
         for segment in found.segments[first:-1]:
             log.derived.note_transactions(segment)

@@ -17,10 +17,11 @@ The first corrupt batch ends the scan. It is one of two things:
                   opens with `damage` set; its replica repairs it from the leader.
 
 It is damage where the recovery point is above it, and where intact batches of this log follow at a distance that
-unsynced bytes cannot reach (`unsynced_bytes_max`, a limit on appends). Otherwise the two look alike and are taken for a
-torn tail: a node that stopped uncleanly has left the ISR, so it fetches again what it truncates. Until it has, the log
-is *incomplete*, and a file in its directory says so: where no replica is in sync, its end proves nothing
-(`metadata.partitions.replica_states`).
+unsynced bytes cannot reach (`unsynced_bytes_max`, a limit on appends). That limit holds with flush.messages=1 only. The
+topic's settings may not be known yet at this point: where it turns out to have another value, the replica has the log
+truncated there after all. Otherwise the two look alike and are taken for a torn tail: a node that stopped uncleanly has
+left the ISR, so it fetches again what it truncates. Until it has, the log is *incomplete*, and a file in its directory
+says so: where no replica is in sync, its end proves nothing (`metadata.partitions.replica_states`).
 
 What was read is rewritten and synced before it counts: kill -9 leaves dirty pages that a later power cut would lose,
 and pages whose sync failed are marked clean by the kernel, so that another sync of them does nothing.
@@ -62,6 +63,7 @@ class Recovered(Struct):
     segments: list[Segment]
     end_offset: Offset
     damage: DamagedFileError | None = None
+    torn_unless_synced: bool = False
     cut_bytes: int = 0
 
 
@@ -283,7 +285,9 @@ class Recovery:
         later = self._segments[index + 1 :]
         result.segments = self._segments[: index + 1]
         rest = segment.file.size() - segment.size_bytes
-        if self._expected < self._recovery_point or await self._intact_beyond(segment, later):
+        was_synced = self._expected < self._recovery_point
+        if was_synced or await self._intact_beyond(segment, later):
+            result.torn_unless_synced = not was_synced
             result.damage = DamagedFileError(segment.path(names.LOG), segment.size_bytes, fault.reason, REMEDY)
             self._probe("log_damaged", path=segment.path(names.LOG), position=segment.size_bytes, reason=fault.reason)
             return

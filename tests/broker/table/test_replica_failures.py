@@ -10,6 +10,7 @@ from streamlog.errors import (
     StorageError,
 )
 from streamlog.model import NO_BROKER, Acks
+from streamlog.storage.recovery.recovery import Recovery
 from tests.broker.rig import ME, OTHER, P0, Recorder, Rig, topic_id, values_in
 from tests.storage.batches import batch
 
@@ -129,6 +130,30 @@ def test_a_damaged_replica_does_not_lead_where_another_may(rig: Rig) -> None:
     reported = len(rig.controller.reported)
     rig.rest(5)
     assert len(rig.controller.reported) == reported
+
+
+@pytest.mark.parametrize(("flush", "is_damage"), [("1", True), ("9223372036854775807", False)])
+def test_a_torn_tail_of_a_topic_that_does_not_sync_is_cut_once_its_settings_are_known(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, flush: str, is_damage: bool
+) -> None:
+    """The log is opened before that, with the defaults: by these what lies before intact batches had been synced."""
+
+    async def beyond(recovery: Recovery, *_: object) -> bool:
+        return recovery._config.syncs_each_append
+
+    monkeypatch.setattr(Recovery, "_intact_beyond", beyond)
+    rig.create(configs={"flush.messages": flush})
+    rig.rest()
+    for value in (b"a", b"b", b"c"):
+        rig.append(value)
+    rig.machine.disk.damage("/data0/t-0/00000000000000000000.log", len(batch([b"a"])) + 62, b"\xff\xff")
+    rig.crash()
+    rig.rest()
+    assert (rig.leader().log.damage is not None) is is_damage
+    if not is_damage:
+        rig.produce(b"d")
+        assert values_in(rig.read()) == [b"a"]
+        assert values_in(rig.read(1)) == [b"d"]
 
 
 def test_the_only_replica_serves_what_is_sound(rig: Rig) -> None:

@@ -187,6 +187,7 @@ def test_damage_above_the_recovery_point_shows_by_the_sound_batches_far_behind_i
     rig.crash()
     assert rig.log.damage is not None
     assert rig.log.damage.position == 69 * 2
+    assert rig.log.torn_unless_synced
     assert len(rig.log.segments) == 1
     rig.machine.run(rig.log.discard_damage())
     rig.sync()
