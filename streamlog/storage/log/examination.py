@@ -68,7 +68,7 @@ class _Examination:
         self._intact: list[VerifiedRange] = []
         self._behind_gap: tuple[int, Offset] | None = None  # the batch there, and all since have joined
         self._places: dict[int, BatchHeader] = {}  # of the batches that the offset index may name
-        self._times: dict[Offset, int] = {}
+        self._times: dict[Offset, int] = {}  # in the time index, of batches that were not found yet
         self._read_bytes = 0
         self._entries: dict[int, Offset] = {}
         self._index_fault = ""
@@ -77,6 +77,7 @@ class _Examination:
         segment = self._segment
         try:
             self._entries = {entry.position: entry.offset for entry in segment.offset_index.entries()}
+            self._times = {entry.offset: entry.timestamp_ms for entry in segment.time_index.entries()}
         except DamagedFileError as e:
             self._index_fault = str(e)
         position, expected, epoch = 0, segment.base_offset, NO_LEADER_EPOCH
@@ -157,7 +158,8 @@ class _Examination:
     def _follow(self, position: int, header: BatchHeader) -> None:
         if position in self._entries:
             self._places[position] = header
-        self._times[header.last_offset] = header.max_timestamp
+        if self._times.get(header.last_offset) == header.max_timestamp:
+            del self._times[header.last_offset]
 
     async def _skip(self, fault: CorruptMessageError, position: int, expected: Offset) -> tuple[int, Offset]:
         """Position and offset from which it is intact again."""
@@ -242,13 +244,9 @@ class _Examination:
             if position < self._size and (header is None or header.last_offset != offset):
                 self._index_fault = f"{segment.path(names.INDEX)}: offset {offset} is not at position {position}"
                 return
-        try:
-            for entry in segment.time_index.entries():
-                if entry.offset < self._bound and self._times.get(entry.offset) != entry.timestamp_ms:
-                    self._index_fault = f"{segment.path(names.TIME_INDEX)}: no batch {entry.offset} of that time"
-                    return
-        except DamagedFileError as e:
-            self._index_fault = str(e)
+        for offset in self._times:
+            self._index_fault = f"{segment.path(names.TIME_INDEX)}: no batch {offset} of that time"
+            return
 
 
 def _checked(context: BatchContext, data: bytes) -> tuple[IntactBatches, CorruptMessageError | None, bytes]:

@@ -15,6 +15,7 @@ from streamlog.records.header import HEADER_SIZE
 from streamlog.sim.files.disk import DiskFaults
 from streamlog.sim.machine import Machine
 from streamlog.storage.log.damage import damage_at
+from streamlog.storage.log.examination import _Examination
 from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import DIRECTORY, Rig
@@ -269,6 +270,17 @@ def test_a_damaged_index_is_rebuilt_and_nothing_is_lost(rig: Rig, at: int) -> No
         rig.start()
         assert VALUES[offset] in rig.read(offset, 1)
         rig.stop()
+
+
+def test_an_examination_keeps_no_more_than_the_indexes_hold(rig: Rig) -> None:
+    """It kept the timestamp of each batch: gigabytes for a segment of small ones."""
+    rig.start()
+    examination = _Examination(rig.log, rig.log.segments.first, None)
+    found = rig.machine.run(examination.run())
+    assert not found.index_fault
+    entries = sum(1 for _ in rig.log.segments.first.offset_index.entries())
+    assert len(examination._places) == entries
+    assert len(examination._times) <= entries
 
 
 def test_what_this_process_has_written_is_not_read_again(rig: Rig) -> None:
