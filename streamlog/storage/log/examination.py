@@ -3,7 +3,7 @@ scrubber, and by `partition repair --dry-run`.
 
     batch by batch (`segments.batch_checks`) --corrupt--> the next intact batch: where the corrupt one ends by its
                                                           length, or at a later index entry, or none in this segment
-    all batches intact, an index entry wrong -----------> the indexes are rebuilt: they have no checksum
+    all batches intact, an index entry wrong or missing > the indexes are rebuilt: they have no checksum
     a leader epoch that only the log's table contradicts> in doubt: another replica shows which of the two is wrong
 
 Missing offsets are damage too in a log that has never been compacted: before a batch, or at the end of a segment (the
@@ -20,7 +20,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from streamlog.errors import CorruptMessageError, DamagedFileError
-from streamlog.model import NO_LEADER_EPOCH, Offset
+from streamlog.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset
 from streamlog.records import BatchHeader, read_header
 from streamlog.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from streamlog.storage.files import names
@@ -69,6 +69,9 @@ class _Examination:
         self._behind_gap: tuple[int, Offset] | None = None  # the batch there, and all since have joined
         self._places: dict[int, BatchHeader] = {}  # of the batches that the offset index may name
         self._times: dict[Offset, int] = {}  # in the time index, of batches that were not found yet
+        self._is_closed = segment is not log.segments.active
+        self._last_position = 0
+        self._max_timestamp_ms = NO_TIMESTAMP
         self._read_bytes = 0
         self._entries: dict[int, Offset] = {}
         self._index_fault = ""
@@ -158,6 +161,8 @@ class _Examination:
     def _follow(self, position: int, header: BatchHeader) -> None:
         if position in self._entries:
             self._places[position] = header
+        self._last_position = position
+        self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
         if self._times.get(header.last_offset) == header.max_timestamp:
             del self._times[header.last_offset]
 
@@ -247,6 +252,19 @@ class _Examination:
         for offset in self._times:
             self._index_fault = f"{segment.path(names.TIME_INDEX)}: no batch {offset} of that time"
             return
+        if self._is_closed:
+            self._index_fault = self._missing_entries()
+
+    def _missing_entries(self) -> str:
+        """Of a closed segment, whose time index ends with the largest timestamp; "": none."""
+        segment = self._segment
+        if not self._entries and self._last_position > segment.config.index_interval_bytes:
+            return f"{segment.path(names.INDEX)}: it has no entries"
+        if segment.time_index.last().timestamp_ms < self._max_timestamp_ms and not segment.time_index.is_full:
+            return (
+                f"{segment.path(names.TIME_INDEX)}: it does not reach {self._max_timestamp_ms}, the largest timestamp"
+            )
+        return ""
 
 
 def _checked(context: BatchContext, data: bytes) -> tuple[IntactBatches, CorruptMessageError | None, bytes]:

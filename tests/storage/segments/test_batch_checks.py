@@ -272,6 +272,24 @@ def test_a_damaged_index_is_rebuilt_and_nothing_is_lost(rig: Rig, at: int) -> No
         rig.stop()
 
 
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_an_index_that_lacks_entries_is_rebuilt(rig: Rig, kind: str) -> None:
+    """Without them every lookup begins at the start of the segment, and retention by time never deletes it."""
+    path = f"{DIRECTORY}/topic-0/{0:020}{kind}"
+    size = rig.do(lambda: rig.machine.fs.open(path).size())
+    rig.do(lambda: rig.machine.fs.open(path).truncate(0))
+    rig.start()
+    for segment in list(rig.log.segments):
+        found = rig.machine.run(rig.log.examine(segment))
+        assert found is not None
+        assert not found.damages
+    assert [fields["path"] for event, fields in rig.events if event == "index_rebuilt"] == [INDEX]
+    rig.machine.run(rig.log.examine(rig.log.segments.first))
+    assert len([event for event, _ in rig.events if event == "index_rebuilt"]) == 1
+    assert rig.do(lambda: rig.machine.fs.open(path).size()) == size
+    assert rig.log.segments.first.max_timestamp == (1000, 0)
+
+
 def test_an_examination_keeps_no_more_than_the_indexes_hold(rig: Rig) -> None:
     """It kept the timestamp of each batch: gigabytes for a segment of small ones."""
     rig.start()
