@@ -438,11 +438,11 @@ class LogDirectory:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_INTERVAL_MS / 1000)
-            now_ms = self._clock.wall_ms()
+            now_ms, now_s = self._clock.wall_ms(), self._clock.monotonic()
             for log in list(self.logs.values()):
                 log.roll_if_due(now_ms)
                 log.release_idle()
-                log.producers.expire(now_ms, log.config.producer_expiration_ms)
+                log.producers.expire(now_ms, now_s, log.config.producer_expiration_ms)
 
     async def close(self, broker_epoch: BrokerEpoch | None = None) -> None:
         """After `run` has been cancelled. With a broker epoch it is a clean stop: everything is synced, and the mark

@@ -47,6 +47,7 @@ from streamlog.storage.segments.transaction_index import VERSION, AbortedTransac
 
 BATCHES_KEPT: Final = 5  # Kafka's NUM_BATCHES_TO_RETAIN: max.in.flight.requests.per.connection of idempotent producers
 NO_SEQUENCE: Final = -1
+IDLE_MS: Final = 60 * 60 * 1000
 
 
 class BatchSeen(NamedTuple):
@@ -69,7 +70,7 @@ class ProducerStateEntry(Struct):
     producer_id: ProducerId
     epoch: ProducerEpoch
     batches: list[BatchSeen]
-    timestamp_ms: int  # of its last batch: it expires from then on
+    timestamp_ms: int  # of its last batch
     coordinator_epoch: int = -1
     transaction_start: Offset = NO_OFFSET  # first offset of its open transaction
     # Timestamp of that transaction's first batch; of a later one where it was loaded from a snapshot.
@@ -91,7 +92,7 @@ def next_sequence(last: int) -> int:
 class ProducerStates:
     """Owned by the log; `map_end_offset` is one past the last batch that it has seen."""
 
-    __slots__ = ("_by_id", "_last_offset", "_transactions", "map_end_offset")
+    __slots__ = ("_by_id", "_idle", "_last_offset", "_transactions", "map_end_offset")
 
     def __init__(self, producers: Iterable[ProducerStateEntry] = (), map_end_offset: int = 0) -> None:
         self._by_id: dict[ProducerId, ProducerStateEntry] = {p.producer_id: p for p in producers}
@@ -99,6 +100,7 @@ class ProducerStates:
             (p.producer_id, p.transaction_start) for p in self._by_id.values() if p.transaction_start >= 0
         )
         self.map_end_offset = Offset(map_end_offset)
+        self._idle: dict[ProducerId, tuple[Offset, float]] = {}  # old ones: their last offset, and since when known
         # No batch of a producer is above it.
         self._last_offset = map_end_offset - 1 if self._by_id else -1
 
@@ -221,15 +223,24 @@ class ProducerStates:
             return None
         return AbortedTransaction(VERSION, producer.producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Remove producers without batches for so long, unless they have an open transaction."""
-        old = [
-            p.producer_id
-            for p in self._by_id.values()
-            if p.transaction_start < 0 and now_ms - p.timestamp_ms >= expiration_ms
-        ]
-        for producer_id in old:
-            del self._by_id[producer_id]
+    def expire(self, now_ms: int, now_s: float, expiration_ms: int) -> None:
+        """Remove producers without batches for so long, unless they have an open transaction. Called regularly.
+
+        The timestamps are their own, and those of a backfill are old from the start: so they must also have written
+        nothing for an hour (`now_s`: monotonic), in which they repeat what they had no answer to.
+        """
+        idle: dict[ProducerId, tuple[Offset, float]] = {}
+        for p in list(self._by_id.values()):
+            if p.transaction_start >= 0 or now_ms - p.timestamp_ms < expiration_ms:
+                continue
+            last_offset, since_s = self._idle.get(p.producer_id, (p.last_offset, now_s))
+            if last_offset != p.last_offset:
+                since_s = now_s
+            if (now_s - since_s) * 1000 >= min(expiration_ms, IDLE_MS):
+                del self._by_id[p.producer_id]
+            else:
+                idle[p.producer_id] = p.last_offset, since_s
+        self._idle = idle
 
     @staticmethod
     def _fenced(batch: BatchHeader, producer: ProducerStateEntry) -> ProducerFencedError:

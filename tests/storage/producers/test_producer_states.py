@@ -20,6 +20,29 @@ from streamlog.storage.segments.header_scan import Scanned, scan_file
 from tests.storage.rig import Rig
 
 
+def test_a_producer_of_old_records_expires_once_it_writes_no_more(rig: Rig) -> None:
+    """Their timestamps are the producer's: a backfill's were expired at once, and a retry was appended again."""
+    day_ms, hour_s = 86_400_000, 3600.0
+    rig.append(b"0", producer=(5, 0, 0), timestamp=1000)
+
+    def expire(now_s: float) -> None:
+        rig.do(lambda: rig.log.producers.expire(2 * day_ms, now_s, day_ms))
+
+    expire(0)
+    expire(hour_s - 1)
+    assert rig.append(b"0", producer=(5, 0, 0), timestamp=1000).duplicate
+    rig.append(b"1", producer=(5, 0, 1), timestamp=1000)
+    for now_s in (hour_s, hour_s + 30, 2 * hour_s - 1):
+        expire(now_s)
+        assert rig.append(b"1", producer=(5, 0, 1), timestamp=1000).duplicate
+    expire(2 * hour_s)
+    assert not len(rig.log.producers)
+    rig.now_ms = 2 * day_ms
+    rig.append(b"new", producer=(6, 0, 0), timestamp=2 * day_ms)
+    expire(9 * hour_s)
+    assert len(rig.log.producers) == 1, "its timestamps are not old"
+
+
 def test_idempotent_producer(rig: Rig) -> None:
     """SEMANTICS 6."""
     for i in range(7):
