@@ -6,6 +6,7 @@ left behind        at the start
 .tmp, .cleaned     removed: was never part of the log
 .swap              complete: replaces the segments that it covers
 index without log  removed
+old .snapshot      removed, where it is of an earlier clean stop: neither the newest nor at the base of a segment
 """
 
 from __future__ import annotations
@@ -231,10 +232,15 @@ def tidy(fs: FileSystem, directory: str) -> list[str]:
     """Complete or remove unfinished files. Returns the names that remain."""
     files = finish_swaps(fs, directory, fs.list(directory))
     logs = {parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1:] == (names.LOG, "")}
+    snapshots = {
+        parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1:] == (names.SNAPSHOT, "")
+    }
+    needed = logs | {max(snapshots, default=Offset(0))}
     kept = []
     for name in files:
         parsed = names.parse_file_name(name)
         orphan = parsed is not None and parsed[1] in names.SEGMENT_FILES and parsed[0] not in logs
+        orphan = orphan or (parsed is not None and parsed[1] == names.SNAPSHOT and parsed[0] not in needed)
         if orphan or name.endswith((names.DELETED, names.TEMPORARY, names.CLEANED)):
             fs.unlink(names.join(directory, name))
         else:

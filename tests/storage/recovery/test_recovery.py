@@ -402,6 +402,25 @@ def test_recovery_leaves_a_snapshot_at_each_segment() -> None:
     assert [f"{base:020d}.snapshot" for base in bases] == sorted(name for name in names if name.endswith(".snapshot"))
 
 
+def test_the_snapshots_of_earlier_clean_stops_are_removed() -> None:
+    rig = Rig(Machine(1), SMALL)
+    for i in range(30):
+        rig.append(b"%d" % i, producer=(5, 0, i))
+        rig.sync()
+        if i % 3 == 0:
+            rig.stop()
+            rig.start()
+    assert rig.append(b"29", producer=(5, 0, 29)).duplicate
+    found = {
+        name.split(".")[0] for name in rig.do(lambda: rig.machine.fs.list(rig.log.directory)) if "snapshot" in name
+    }
+    bases = {f"{segment.base_offset:020d}" for segment in rig.log.segments}
+    assert len(bases) > 1
+    assert found - bases <= {f"{28:020d}", f"{25:020d}"}
+    rig.crash()
+    assert rig.append(b"29", producer=(5, 0, 29)).duplicate
+
+
 def test_segments_after_a_gap_are_not_part_of_the_log() -> None:
     """A roll whose names survived the power cut while the records before it did not."""
     rig = filled(8, LogConfig(segment_index_bytes=1024, unsynced_bytes_max=100_000))
