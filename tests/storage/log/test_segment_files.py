@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from streamlog.errors import MessageTooLargeError, StorageError
 from streamlog.model import Offset
+from streamlog.ports import File
 from streamlog.records.held_batch import HeldBatch
 from streamlog.sim.machine import Machine
 from streamlog.storage.log import batch_lookup
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.producers.transaction_replay import aborted_in
+from streamlog.storage.segments import index_rebuild
+from streamlog.storage.segments.header_scan import Scanned, scan_file
 from streamlog.storage.segments.index_rebuild import rebuild_indexes
 from streamlog.storage.segments.scan import Scan
 from streamlog.storage.segments.segment import Segment
@@ -120,6 +123,30 @@ def test_a_segment_that_is_scanned_for_its_indexes_is_not_idle(step: str) -> Non
 
     rig.machine.run(scan_and_keep_house())
     assert rig.values() == [(0, b"x")]
+    rig.machine.close()
+
+
+def test_a_truncation_ends_the_rebuild_of_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read before it, and noted after it, is no longer in the segment."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=2000, index_interval_bytes=100))
+    for i in range(40):
+        rig.append(b"x" * 40, timestamp=1000 + i)
+    rig.sync()
+    log, segment = rig.log, rig.log.segments.first
+
+    async def scan(file: File, start: int, end: int, *, check_crc: bool) -> AsyncIterator[list[Scanned]]:
+        async for batches in scan_file(file, start, end, check_crc=check_crc):
+            await log.truncate(Offset(3))
+            yield batches
+
+    monkeypatch.setattr(index_rebuild, "scan_file", scan)
+    rig.machine.run(rebuild_indexes(segment))
+    assert segment.max_timestamp == (1002, 2)
+    assert segment.offset_index.last().offset <= 2
+    assert segment.tail is not None
+    for _ in range(5):
+        rig.append(b"y" * 40, timestamp=2000, epoch=1)
+    assert [offset for offset, _ in rig.values()] == list(range(8))
     rig.machine.close()
 
 
