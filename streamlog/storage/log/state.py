@@ -166,8 +166,10 @@ class LogState:
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """The end for readers of committed records: no transaction below it is open. At most `high_watermark`, which
-        must not be below that of an earlier call.
+        must not be below that of an earlier call. The log's start while the producers' state is not restored.
         """
+        if self.derived.producers_stale:
+            return self.log_start_offset
         first = self.derived.producers.first_unstable_offset(high_watermark)
         return high_watermark if first is None else min(high_watermark, max(first, self.log_start_offset))
 
