@@ -78,6 +78,7 @@ class _Follower(Struct):
     leader_end_then: Offset  # the leader's end at its last report
     gone_ms: int | None = None  # since when it has no stream; None: it has one, or has not had one yet
     saved_log_start: Offset | None = None  # in its checkpoint; None: it does not report that (an earlier release)
+    differs: bool = False  # it truncates its log: it must leave the ISR, also if it has caught up before
 
 
 _NOT_A_REPLICA: Final = _Follower(None, 0, 0, Offset(0))
@@ -247,14 +248,14 @@ class PartitionLeader:
         if follower is not None and follower.gone_ms is None:
             follower.gone_ms = now_ms
 
-    def on_differing(self, broker: BrokerId, now_ms: int) -> None:
+    def on_differing(self, broker: BrokerId) -> None:
         """The follower's log differs from this one: its position does not count, and it leaves the ISR at once. It
         truncates what differs, copies it again, and rejoins as a follower that has lagged.
         """
         follower = self._followers.get(broker)
         if follower is not None:
             follower.ackable_end = None
-            follower.caught_up_ms = now_ms - self._term.lag_max_ms - 1
+            follower.differs = broker in self._isr.maximal
 
     def forget_position(self, broker: BrokerId) -> None:
         """A follower outside of the ISR has re-registered since it reported its position: it may have lost its log."""
@@ -268,6 +269,8 @@ class PartitionLeader:
         self.in_sync = self._isr.committed
         self._enough_replicas = len(self.in_sync) >= self.min_isr
         self._counts_own_end = me in maximal
+        for broker, follower in self._followers.items():
+            follower.differs = follower.differs and broker in maximal
         self._counted = tuple(self._followers.get(broker, _NOT_A_REPLICA) for broker in maximal if broker != me)
 
     def _advance(self) -> None:
@@ -327,8 +330,8 @@ class PartitionLeader:
     def _out_at_ms(self, broker: BrokerId) -> int | None:
         """From when on it is behind for too long; None: it is at the end."""
         follower, term = self._followers.get(broker), self._term
-        if follower is None:
-            return 0  # not a replica any more
+        if follower is None or follower.differs:
+            return 0  # not a replica any more, or not with this log
         if follower.ackable_end is not None and follower.ackable_end >= self._log.log_end_offset:
             return None
         out_at_ms = follower.caught_up_ms + term.lag_max_ms

@@ -65,6 +65,23 @@ def test_a_laggard_is_proposed_out_and_back_in(cluster: Cluster) -> None:
     assert cluster.isr == (0, 1, 2)
 
 
+def test_a_follower_whose_log_differs_leaves_also_if_it_has_caught_up(cluster: Cluster) -> None:
+    """It notes its log as incomplete, and only entering the ISR ends that."""
+    leader = cluster.leader.leader
+    assert leader is not None
+    cluster.produce(b"a")
+    cluster.sync(0)
+    round_of(cluster, 1)
+    round_of(cluster, 2)
+    cluster.now_ms += 1
+    leader.on_differing(BrokerId(2))
+    round_of(cluster, 2)
+    cluster.look_at_isr()
+    assert cluster.isr == (0, 1)
+    cluster.look_at_isr()
+    assert cluster.isr == (0, 1, 2)
+
+
 def test_while_a_change_is_pending_the_larger_set_governs(cluster: Cluster) -> None:
     leader = cluster.leader.leader
     assert leader is not None

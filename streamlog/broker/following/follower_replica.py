@@ -151,10 +151,14 @@ class FollowerReplica:
         return UnprovenEpochs(begin, later if epoch == NO_LEADER_EPOCH else [(epoch, begin), *later])
 
     async def on_differing(self, offset: Offset) -> None:
-        """As `PartitionFollower.on_differing`."""
+        """As `PartitionFollower.on_differing`. What is truncated may have been acknowledged, and this replica may be
+        elected before it has it again: so the log is noted as incomplete first.
+        """
         self._check()
         self._begin_truncation()
         try:
+            await self.log.note_incomplete()
+            self._check()
             await self.follower.on_differing(offset)
         finally:
             self._end_truncation()

@@ -327,7 +327,7 @@ class LeaderReplica:
     def on_differing(self, broker: BrokerId) -> None:
         """This follower's log differs from the leader's."""
         if self._ended is None:
-            self.state.on_differing(broker, self._now_ms())
+            self.state.on_differing(broker)
             self.review_isr()
 
     # -- the ISR

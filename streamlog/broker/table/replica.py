@@ -8,6 +8,8 @@
                                             offline, unless the partition was assigned to this node just now
     leads           damage in the log       reported offline, so that another replica leads: followers of a leader
                                             that lacks records truncate theirs. The only replica leads without appends
+    leads           elected as complete,    likewise: it has truncated what differed from its leader's log, and that
+                    but is incomplete       leader was lost before this one was in sync again
     any leader      producers to restore    restored, after an interrupted truncation; then leading, or following
     follows         damage in the log       truncated, then following: the leader has the records
     any             a copy that caught up   swapped, once there is no role (`log_moves`); then the role
@@ -106,6 +108,7 @@ class Replica:
         self.unfit: StorageError | None = None  # damaged, and may not lead; it may follow, which repairs it
         self.closing = False  # the log is being removed
         self._fresh = False  # assigned while the node runs: its log is on no missing disk
+        self._eligible = False  # in sync or eligible before it was elected; in the first image the node is fenced
         self._stray = False  # the log was there at the start and has not been assigned since
         self._unrestored: StorageError | None = None  # why the producers' state is missing: damage, not yet repaired
         self._set_aside = False  # the log found at the start: it names another topic, of the same name or by damage
@@ -152,6 +155,8 @@ class Replica:
     def assign(self, assigned: Assignment | None, *, fresh: bool = False) -> None:
         """By the metadata. `fresh`: the partition was not on this node before."""
         joined = self._has_joined(assigned)
+        if assigned is not None and assigned.partition.leader != self._context.me:
+            self._eligible = self._context.me in (*assigned.partition.isr, *assigned.partition.elr)
         self.assigned = assigned
         self._unrestored = None
         self._fresh = assigned is not None and (fresh or self._fresh)
@@ -169,12 +174,14 @@ class Replica:
             self._settle()
 
     def _has_joined(self, assigned: Assignment | None) -> bool:
-        """Whether the replica has entered the ISR. Only by a change: the first image says nothing of what this start of
-        the node has copied.
+        """Whether the replica has entered the ISR as a follower. Only by a change: the first image says nothing of what
+        this start of the node has copied.
         """
         before, me = self.assigned, self._context.me
         if before is None or assigned is None or before.topic_id != assigned.topic_id:
             return False
+        if assigned.partition.leader == me:
+            return False  # by an election
         return me in assigned.partition.isr and me not in before.partition.isr
 
     def _note_complete(self) -> None:
@@ -412,21 +419,29 @@ class Replica:
             return
         log.config = self._context.settings_of(self.partition.topic).log
         if partition.leader == self._context.me:
-            if log.damage is not None and len(partition.replicas) > 1:
-                self._become_unfit(StorageError(f"{self.partition} is damaged and cannot lead: {log.damage}"))
-                return
-            if self._displaced and len(partition.replicas) > 1:
-                reason = "its directory named another topic at the start and was set aside (-stray)"
-                self._become_unfit(StorageError(f"{self.partition} is empty and cannot lead: {reason}"))
-                return
-            if self._unrestored is not None and log.derived.producers_stale:
-                self._become_unfit(self._unrestored)
+            unfit = self._unfit_to_lead(log, alone=len(partition.replicas) == 1)
+            if unfit is not None:
+                self._become_unfit(unfit)
                 return
             self._note_complete()
             if self.offline is None:
                 self._lead(log, assigned)
         elif partition.leader != NO_BROKER:
             self._follow(log, assigned)
+
+    def _unfit_to_lead(self, log: Log, *, alone: bool) -> StorageError | None:
+        """Why it must not lead. `alone`: there is no other replica."""
+        if log.damage is not None and not alone:
+            return StorageError(f"{self.partition} is damaged and cannot lead: {log.damage}")
+        if self._displaced and not alone:
+            reason = "its directory named another topic at the start and was set aside (-stray)"
+            return StorageError(f"{self.partition} is empty and cannot lead: {reason}")
+        if log.incomplete and self._eligible and not alone:
+            return StorageError(
+                f"{self.partition} may lack acknowledged records and cannot lead: its end was truncated because it "
+                "differed from the leader's log, and it has not been in sync since: start the node of the former leader"
+            )
+        return self._unrestored if log.derived.producers_stale else None
 
     def _become_unfit(self, error: StorageError) -> None:
         if self.unfit is None:

@@ -9,7 +9,7 @@ from streamlog.errors import (
     NotLeaderError,
     StorageError,
 )
-from streamlog.model import NO_BROKER, Acks
+from streamlog.model import NO_BROKER, Acks, BrokerEpoch, Offset
 from streamlog.storage.recovery.recovery import Recovery
 from tests.broker.rig import ME, OTHER, P0, Recorder, Rig, topic_id, values_in
 from tests.storage.batches import batch
@@ -165,3 +165,46 @@ def test_the_only_replica_serves_what_is_sound(rig: Rig) -> None:
     assert values_in(rig.read()) == [b"a"]
     with pytest.raises(DamagedFileError):
         rig.append(b"d")
+
+
+def truncated_as_differing(rig: Rig) -> None:
+    """OTHER has compared this node's log with its own, and this node has truncated what differed."""
+    rig.create(replicas=(OTHER, ME), leader=OTHER)
+    rig.rest()
+    rig.do(lambda: rig.follower.on_batches(batch([b"a", b"b"], epoch=0), Offset(2), Offset(0)))
+    rig.rest()
+    rig.change(isr=(OTHER,), elr=(ME,))
+    rig.machine.run(rig.follower.on_differing(Offset(0)))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_replica_that_has_truncated_what_differed_does_not_lead_as_an_eligible_one(
+    rig: Rig, *, restarts: bool
+) -> None:
+    truncated_as_differing(rig)
+    if restarts:
+        rig.restart()
+    state = rig.replicas.replica_state((topic_id(1), P0), BrokerEpoch(1))
+    assert state is not None
+    assert (state.log_end, state.durable, state.incomplete) == (0, False, True)
+    rig.change(isr=(ME,), elr=(OTHER,), leader=ME)  # OTHER has died
+    rig.rest()
+    with pytest.raises(StorageError, match="may lack acknowledged records"):
+        rig.leader()
+    assert (topic_id(1), P0) in rig.controller.reported
+
+
+def test_a_replica_that_has_truncated_what_differed_leads_once_it_was_in_sync(rig: Rig) -> None:
+    truncated_as_differing(rig)
+    rig.change(isr=(OTHER, ME), elr=())
+    rig.change(isr=(ME,), leader=ME)
+    rig.rest()
+    assert rig.leader().log_end_offset == 0
+
+
+def test_a_replica_that_has_truncated_what_differed_leads_by_an_unclean_election(rig: Rig) -> None:
+    truncated_as_differing(rig)
+    rig.change(isr=(), elr=(), leader=NO_BROKER)
+    rig.change(isr=(ME,), leader=ME)
+    rig.rest()
+    assert rig.leader().log_end_offset == 0
