@@ -49,7 +49,7 @@ def _cancel(broker: Broker, image: MetadataImage, context: ControllerContext) ->
         try:
             record = cancelled(key, partition, rulebook.of_topic(image.topics[key[0]]))
         except InvalidReplicaAssignmentError:
-            continue  # only the new replicas are in sync: that move must complete
+            continue  # only the new replicas have everything: that move must complete
         records += [record] if record is not None else []
     return settled(image, context, records, progress(look_ahead(image, records), broker.broker_id))
 

@@ -26,6 +26,7 @@ from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, Metada
 from streamlog.metadata.image.image import MetadataImage, require_partition
 from streamlog.metadata.image.roles import PartitionKey, Role
 from streamlog.metadata.partitions.election import difference, revised, without
+from streamlog.metadata.partitions.replica_states import known_complete
 from streamlog.metadata.records import MetadataRecord, Partition, PartitionChangeRecord, Replicas
 from streamlog.metadata.topics.assignment import check_assignment
 from streamlog.model import PartitionId
@@ -87,12 +88,15 @@ def moved(key: PartitionKey, partition: Partition, target: Replicas, rules: Topi
 def cancelled(key: PartitionKey, partition: Partition, rules: TopicRules) -> PartitionChangeRecord | None:
     """The change that restores the partition's former replicas, the removed ones last.
 
-    InvalidReplicaAssignmentError while only new replicas are in sync: the data would be removed with them.
+    InvalidReplicaAssignmentError while only new replicas have everything that was acknowledged: it would be removed
+    with them.
     """
     isr = without(partition.isr, partition.adding)
-    if partition.isr and not isr:
+    complete = partition.isr or partition.elr or known_complete(partition)
+    if complete and not without(complete, partition.adding):
         raise InvalidReplicaAssignmentError(
-            f"the reassignment cannot be cancelled now: only the new replicas {list(partition.isr)} are in sync",
+            f"the reassignment cannot be cancelled now: only the new replicas {list(complete)} have all acknowledged "
+            "records: cancel it once another replica is in sync",
             field="replicas",
         )
     wanted = replace(

@@ -142,6 +142,22 @@ class TestCancelling:
         assert reassign(rig, None) is None
         assert (rig.partition().leader, rig.partition().isr) == (1, ids(1))
 
+    @pytest.mark.parametrize("clean", [True, False])
+    def test_not_while_only_new_ones_have_everything_and_none_leads(self, rig: Rig, *, clean: bool) -> None:
+        """4 has acknowledged records alone, in the ELR or the last known ELR: a cancellation would delete its log."""
+        rig.create("u", assignments=(ids(1),))
+        reassign(rig, (4, 5), "u")
+        rig.alter_isr([1, 4], "u")
+        rig.fence(1)
+        rig.fence(4)
+        if not clean:
+            rig.register(4, clean=False)
+        before = rig.partition("u")
+        assert (before.isr, before.leader) == ((), NO_BROKER)
+        assert (before.elr, before.last_known_elr) == ((ids(4), ()) if clean else ((), ids(4)))
+        assert type(reassign(rig, None, "u")) is InvalidReplicaAssignmentError
+        assert rig.partition("u") == before
+
     def test_where_there_is_none(self, rig: Rig) -> None:
         assert type(reassign(rig, None)) is NoReassignmentInProgressError
 
