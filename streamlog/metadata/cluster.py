@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 
 from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
+from streamlog.metadata.configs.rules import Rulebook
 from streamlog.metadata.decision import (
+    BATCH_RECORDS,
     BalanceTimer,
     BrokerSessionTimer,
     ControllerContext,
     MetadataDecision,
     SetControllerTimer,
+    Then,
 )
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage
-from streamlog.metadata.partitions.settle import settled
+from streamlog.metadata.partitions.settle import eligibility_lost, settled
 from streamlog.metadata.records import (
     ClusterRecord,
     MetadataVersion,
@@ -77,14 +81,19 @@ def bootstrap(command: Bootstrap, image: MetadataImage, context: ControllerConte
 
 
 def take_over(command: TakeOver, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
-    """Restart the sessions of all unfenced nodes; settle what the previous controller left."""
+    """Restart the sessions of all unfenced nodes; settle what the previous controller left, whose file may have had
+    another min.insync.replicas.
+    """
     sessions = [
         SetControllerTimer(BrokerSessionTimer(broker.broker_id), context.settings.session_timeout_ms)
         for broker in image.brokers.values()
         if not broker.fenced
     ]
     balance = SetControllerTimer(BalanceTimer(), context.settings.leader_imbalance_check_interval_ms)
-    return settled(image, context, (), None, [*sessions, balance])
+    losing = list(islice(eligibility_lost(image, Rulebook(image, context.settings)), BATCH_RECORDS))
+    if len(losing) == BATCH_RECORDS:
+        return MetadataDecision(response=None, records=tuple(losing), then=Then.AGAIN)
+    return settled(image, context, losing, None, [*sessions, balance])
 
 
 def update_metadata_version(

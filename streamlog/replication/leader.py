@@ -66,6 +66,7 @@ class LeaderTerm(Struct, frozen=True, kw_only=True):
     replicas: tuple[BrokerId, ...]  # in assignment order
     isr: tuple[BrokerId, ...]
     min_insync_replicas: int  # the topic's setting; the effective one is bounded by the number of replicas
+    others_eligible: bool  # the controller may elect replicas outside of the ISR as complete (ELR, last known ELR)
     lag_max_ms: int  # replica.lag.time.max.ms
 
 
@@ -108,6 +109,7 @@ class PartitionLeader:
         self._term = term
         self._may_join = may_join
         self._isr = Isr(term.isr, term.leader_epoch, term.partition_epoch)
+        self._others_eligible = term.others_eligible
         self.replicas = term.replicas  # in assignment order
         self._followers = {
             broker: _Follower(None, now_ms, now_ms, log.log_end_offset) for broker in term.replicas if broker != term.me
@@ -145,7 +147,11 @@ class PartitionLeader:
 
     @property
     def min_isr(self) -> int:
-        return min(self._term.min_insync_replicas, len(self._term.replicas))
+        """More than are in sync while others are eligible: the controller has counted with a larger
+        min.insync.replicas, so it may elect one that lacks what the ISR alone would acknowledge.
+        """
+        needed = min(self._term.min_insync_replicas, len(self._term.replicas))
+        return max(needed, len(self._isr.committed) + 1) if self._others_eligible else needed
 
     # -- producing
 
@@ -346,8 +352,12 @@ class PartitionLeader:
             return False
         return (log_start is None or log_start >= self._log.log_start_offset) and self._may_join(broker)
 
-    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
-        """By the quorum's result of a proposal, or by the metadata."""
+    def on_isr(
+        self, isr: tuple[BrokerId, ...], partition_epoch: int, *, others_eligible: bool, by_metadata: bool
+    ) -> None:
+        """By the quorum's result of a proposal, which does not name the last known ELR, or by the metadata."""
+        if partition_epoch >= self._isr.partition_epoch:
+            self._others_eligible = others_eligible or (self._others_eligible and not by_metadata)
         self._isr.accepted(isr, partition_epoch)
         self._count()
         self._advance()

@@ -87,6 +87,7 @@ class Cluster:
                 replicas=tuple(r.broker for r in self.replicas),
                 isr=self.isr,
                 min_insync_replicas=self.min_insync,
+                others_eligible=False,
                 lag_max_ms=LAG_MAX_MS,
             )
             if replica.log.derived.producers_stale:
@@ -124,7 +125,7 @@ class Cluster:
             return
         self.isr = proposal.isr
         self.partition_epoch += 1
-        self.leader.do(lambda: leader.on_isr(self.isr, self.partition_epoch))
+        self.leader.do(lambda: leader.on_isr(self.isr, self.partition_epoch, others_eligible=False, by_metadata=False))
 
     @property
     def leader(self) -> Replica:
@@ -238,7 +239,9 @@ class Cluster:
             self.partition_epoch += 1
             leader = self.leader.leader
             assert leader is not None
-            self.leader.do(lambda: leader.on_isr(self.isr, self.partition_epoch))
+            self.leader.do(
+                lambda: leader.on_isr(self.isr, self.partition_epoch, others_eligible=False, by_metadata=False)
+            )
             self._collect()
 
     def come_back(self, broker: int) -> None:

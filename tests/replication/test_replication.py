@@ -95,7 +95,10 @@ def test_while_a_change_is_pending_the_larger_set_governs(cluster: Cluster) -> N
     cluster.report(1)
     assert high_watermark(cluster) == 0  # 2 may still be in
     assert leader.propose_isr(cluster.now_ms) is None  # one in flight
-    cluster.leader.do(lambda: leader.on_isr((BrokerId(0), BrokerId(1)), proposal.partition_epoch + 1))
+    cluster.isr, cluster.partition_epoch = (BrokerId(0), BrokerId(1)), proposal.partition_epoch + 1
+    cluster.leader.do(
+        lambda: leader.on_isr(cluster.isr, cluster.partition_epoch, others_eligible=False, by_metadata=False)
+    )
     assert high_watermark(cluster) == 1
 
 

@@ -224,7 +224,8 @@ class IsrChanges:
             if partition.partition_epoch == pending.proposal.partition_epoch:
                 pending.replica.on_refused(pending.proposal)  # the ISR was so already: nothing has changed
             else:
-                pending.replica.on_isr(partition.isr, partition.partition_epoch)
+                others = bool(partition.elr)
+                pending.replica.on_isr(partition.isr, partition.partition_epoch, others_eligible=others)
         elif isinstance(result.error, IneligibleReplicaError) and self._clock.monotonic() >= pending.unknown_until_s:
             self._forget(pending)
             self._probe(

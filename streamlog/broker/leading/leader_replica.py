@@ -28,6 +28,8 @@ from streamlog.errors import (
     OutcomeUnknownError,
     StreamlogError,
 )
+from streamlog.metadata.configs.rules import others_eligible
+from streamlog.metadata.records import Partition
 from streamlog.metrics import TopicTraffic
 from streamlog.model import (
     Appended,
@@ -338,10 +340,10 @@ class LeaderReplica:
         if proposal is not None:
             self._isr_proposer.proposed(self, proposal)
 
-    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
-        """The controller has accepted a proposal."""
+    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int, *, others_eligible: bool) -> None:
+        """The controller has accepted a proposal. `others_eligible`: the ELR is not empty."""
         if self._ended is None:
-            self._change_isr(isr, partition_epoch)
+            self._change_isr(isr, partition_epoch, others_eligible=others_eligible, by_metadata=False)
             self.review_isr()
 
     def on_refused(self, proposal: ProposedIsr) -> None:
@@ -352,12 +354,11 @@ class LeaderReplica:
 
     # -- from the partition table
 
-    def on_partition(
-        self, replicas: tuple[BrokerId, ...], isr: tuple[BrokerId, ...], partition_epoch: int, min_insync_replicas: int
-    ) -> None:
+    def on_partition(self, partition: Partition, min_insync_replicas: int) -> None:
         """The partition's metadata have changed, within this leadership."""
-        self.state.on_assignment(replicas, min_insync_replicas, self._now_ms())
-        self._change_isr(isr, partition_epoch)
+        self.state.on_assignment(partition.replicas, min_insync_replicas, self._now_ms())
+        others = others_eligible(partition)
+        self._change_isr(partition.isr, partition.partition_epoch, others_eligible=others, by_metadata=True)
 
     def on_settings(self, settings: TopicSettings) -> None:
         self.appends.settings = settings
@@ -384,9 +385,11 @@ class LeaderReplica:
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
-    def _change_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+    def _change_isr(
+        self, isr: tuple[BrokerId, ...], partition_epoch: int, *, others_eligible: bool, by_metadata: bool
+    ) -> None:
         before = self.state.in_sync
-        self.state.on_isr(isr, partition_epoch)
+        self.state.on_isr(isr, partition_epoch, others_eligible=others_eligible, by_metadata=by_metadata)
         self._progress.publish(isr_changed=self.state.in_sync != before)
 
     def _on_synced(self, synced_end: Offset) -> None:

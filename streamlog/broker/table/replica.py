@@ -43,7 +43,7 @@ from streamlog.errors import (
     StreamlogError,
     UnknownTopicOrPartitionError,
 )
-from streamlog.metadata.configs.rules import effective_min_isr
+from streamlog.metadata.configs.rules import effective_min_isr, others_eligible
 from streamlog.metadata.records import Partition
 from streamlog.metrics import Traffic
 from streamlog.model import NO_BROKER, BrokerId, Offset, TopicId, TopicPartition
@@ -460,6 +460,7 @@ class Replica:
             replicas=partition.replicas,
             isr=partition.isr,
             min_insync_replicas=effective_min_isr(settings.min_insync_replicas, partition),
+            others_eligible=others_eligible(partition),
             lag_max_ms=context.lag_max_ms(),
         )
         self.leader = LeaderReplica(
@@ -503,8 +504,7 @@ class Replica:
         return broker not in offline and self._context.is_active(broker)
 
     def _update_leader(self, leader: LeaderReplica, partition: Partition) -> None:
-        minimum = effective_min_isr(leader.settings.min_insync_replicas, partition)
-        leader.on_partition(partition.replicas, partition.isr, partition.partition_epoch, minimum)
+        leader.on_partition(partition, effective_min_isr(leader.settings.min_insync_replicas, partition))
 
 
 def not_leader(

@@ -20,12 +20,11 @@ from msgspec import Struct
 
 from streamlog.config import ConfigChange, Scope
 from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError, StreamlogError
-from streamlog.metadata.configs.rules import MIN_INSYNC_REPLICAS, Rulebook, effective_min_isr
+from streamlog.metadata.configs.rules import MIN_INSYNC_REPLICAS, Rulebook
 from streamlog.metadata.decision import BATCH_RECORDS, ConfigRules, ControllerContext, MetadataDecision, Then
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.image.image import MetadataImage
-from streamlog.metadata.image.roles import Role
-from streamlog.metadata.partitions.settle import settled
+from streamlog.metadata.partitions.settle import eligibility_lost, settled
 from streamlog.metadata.records import (
     ALL_BROKERS,
     ConfigRecord,
@@ -169,23 +168,7 @@ def check_exists(resource: ConfigTarget, image: MetadataImage) -> None:
 def _eligibility_lost(
     records: list[ConfigRecord], image: MetadataImage, context: ControllerContext
 ) -> Iterator[PartitionChangeRecord]:
-    """Clear the ELR (current and last known) of each partition with enough in-sync replicas under the new configs."""
+    """Under the new configs."""
     if all(record.name != MIN_INSYNC_REPLICAS for record in records):
         return
-    rulebook = Rulebook(look_ahead(image, records), context.settings)
-    keys = frozenset(
-        key
-        for broker_id in image.brokers
-        for role in (Role.ELR, Role.LAST_KNOWN_ELR)
-        for key in image.roles.partitions(role, broker_id)
-    )
-    for topic_id, partition_id in sorted(keys):
-        topic = image.topics[topic_id]
-        partition = topic.partitions[partition_id]
-        if len(partition.isr) >= effective_min_isr(rulebook.of_topic(topic).min_insync_replicas, partition):
-            yield PartitionChangeRecord(
-                topic_id=topic_id,
-                partition_id=partition_id,
-                elr=() if partition.elr else None,
-                last_known_elr=() if partition.last_known_elr else None,
-            )
+    yield from eligibility_lost(image, Rulebook(look_ahead(image, records), context.settings))

@@ -67,6 +67,11 @@ def _strategy_of(unclean: bool) -> RecoveryStrategy:
     return RecoveryStrategy.AGGRESSIVE if unclean else RecoveryStrategy.BALANCED
 
 
+def others_eligible(partition: Partition) -> bool:
+    """Whether replicas outside of the ISR may be elected as complete: nothing may be acknowledged without them."""
+    return bool(partition.elr or partition.last_known_elr)
+
+
 def effective_min_isr(configured: int | None, partition: Partition) -> int:
     """How many replicas must be in sync for records to be committed (SEMANTICS 5).
 

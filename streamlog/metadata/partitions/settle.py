@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from streamlog.metadata.configs.rules import Rulebook, TopicRules
+from streamlog.metadata.configs.rules import Rulebook, TopicRules, effective_min_isr
 from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, SetControllerTimer, Then
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.image.image import MetadataImage
@@ -77,6 +77,26 @@ def unsettled(image: MetadataImage, settings: ControllerSettings) -> Iterator[Pa
     growing = list(growth(ahead, settings))
     yield from growing
     yield from moves(look_ahead(ahead, growing), settings)
+
+
+def eligibility_lost(image: MetadataImage, rulebook: Rulebook) -> Iterator[PartitionChangeRecord]:
+    """Clear the ELR (current and last known) of each partition that has enough in-sync replicas by these rules."""
+    keys = frozenset(
+        key
+        for broker_id in image.brokers
+        for role in (Role.ELR, Role.LAST_KNOWN_ELR)
+        for key in image.roles.partitions(role, broker_id)
+    )
+    for topic_id, partition_id in sorted(keys):
+        topic = image.topics[topic_id]
+        partition = topic.partitions[partition_id]
+        if len(partition.isr) >= effective_min_isr(rulebook.of_topic(topic).min_insync_replicas, partition):
+            yield PartitionChangeRecord(
+                topic_id=topic_id,
+                partition_id=partition_id,
+                elr=() if partition.elr else None,
+                last_known_elr=() if partition.last_known_elr else None,
+            )
 
 
 def revisions(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamlog.broker.leading.isr_changes import LINGER_S, REFUSED_S, REVIEWED_AT_ONCE, IsrChanges
 from streamlog.broker.leading.leader_replica import LeaderReplica
@@ -41,6 +42,7 @@ class FakeReplica(Struct):
     partition: TopicPartition = PARTITION
     leader_epoch: LeaderEpoch = EPOCH
     ended: StreamlogError | None = None
+    others_eligible: bool = False
     refused: int = 0
     reviewed: int = 0
     forgotten: list[BrokerId] = field(default_factory=list)
@@ -50,8 +52,9 @@ class FakeReplica(Struct):
     def state(self) -> object:
         return SimpleNamespace(isr=self.isr, forget_position=self.forgotten.append)
 
-    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int, *, others_eligible: bool) -> None:
         self.isr.accepted(isr, partition_epoch)
+        self.others_eligible = others_eligible
 
     def on_refused(self, proposal: ProposedIsr) -> None:
         self.refused += 1
@@ -130,8 +133,16 @@ def test_an_accepted_set_is_passed_to_the_leader() -> None:
     desk.follows(THREE)
     desk.report(ONE, TWO, THREE, seconds=1)
     assert (desk.replica.isr.committed, desk.replica.isr.partition_epoch) == ((ONE, TWO, THREE), 8)
+    assert not desk.replica.others_eligible
     assert len(desk.link.asked) == 1
     assert [member.broker_epoch for member in desk.link.asked[0].isr] == [desk.controller.epoch(b) for b in (1, 2, 3)]
+
+
+def test_that_one_which_left_is_eligible_is_passed_to_the_leader() -> None:
+    desk = Desk(replace(ACCEPTED, isr=(ONE,), elr=(TWO,)))
+    desk.report(ONE, seconds=1)
+    assert desk.replica.isr.committed == (ONE,)
+    assert desk.replica.others_eligible
 
 
 def test_what_became_of_it_is_asked_again_until_it_is_known() -> None:

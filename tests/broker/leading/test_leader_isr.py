@@ -9,6 +9,8 @@ from streamlog.errors import (
     NotLeaderError,
     OutcomeUnknownError,
 )
+from streamlog.metadata.features import METADATA_VERSION_MAX
+from streamlog.metadata.records import MetadataVersionRecord
 from streamlog.model import Acks, Offset
 from tests.broker.rig import (
     ME,
@@ -92,6 +94,53 @@ def test_min_insync_replicas_changes_while_running(rig: Rig) -> None:
         rig.append(b"a", acks=Acks.ALL)
 
 
+@pytest.mark.parametrize("others", ["elr", "last_known_elr"])
+def test_nothing_is_acknowledged_while_another_replica_is_eligible(rig: Rig, others: str) -> None:
+    """min.insync.replicas is 1 in this node's file, and 2 in the controller's: a rolling restart changes it."""
+    rig.commit(MetadataVersionRecord(level=METADATA_VERSION_MAX))
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    assert leader.state.min_isr == 1
+    waiting = rig.do(lambda: leader.wait_for(append_to(leader, batch([b"a"]), Acks.ALL)))
+    rig.rest()
+    rig.change(1, isr=(ME,), **{others: (OTHER,)})
+    assert rig.leader() is leader
+    assert leader.high_watermark == 0
+    assert leader.state.min_isr == 2
+    with pytest.raises(NotEnoughReplicasError):
+        rig.append(b"b", acks=Acks.ALL)
+    rig.change(1, **{others: ()})
+    assert waiting.done()
+    assert leader.high_watermark == 1
+
+
+def test_a_leader_that_begins_without_eligible_replicas_acknowledges_nothing(rig: Rig) -> None:
+    rig.create(replicas=(OTHER, ME), leader=OTHER)
+    rig.rest()
+    rig.change(isr=(ME,), elr=(OTHER,), leader=ME)
+    rig.rest()
+    with pytest.raises(NotEnoughReplicasError):
+        rig.append(b"a", acks=Acks.ALL)
+
+
+def test_a_proposals_result_with_an_elr_counts_before_the_metadata_show_it(rig: Rig) -> None:
+    """The controller knows of a larger min.insync.replicas before this node does."""
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    rig.append(b"a")
+    rig.rest(0.1)
+    rig.do(lambda: leader.on_isr((ME,), 2, others_eligible=True))
+    assert leader.high_watermark == 0
+    rig.change(isr=(ME, OTHER))  # partition epoch 1: older than the result
+    assert leader.high_watermark == 0
+    rig.change(isr=(ME,), elr=(OTHER,))
+    assert leader.high_watermark == 0
+    rig.change(elr=())
+    assert leader.high_watermark == 1
+
+
 def test_another_isr_within_the_leadership_lets_producers_on(rig: Rig) -> None:
     rig.create(replicas=(ME, OTHER))
     rig.rest()
@@ -145,7 +194,7 @@ def test_who_lags_is_proposed_out(rig: Rig) -> None:
     rig.rest(2)  # it is looked at when it is due
     assert [proposal.isr for proposal in rig.isr.proposals] == [(ME, OTHER)]
     assert leader.high_watermark == 0  # the larger set governs until the quorum has decided
-    rig.do(lambda: leader.on_isr((ME, OTHER), 1))
+    rig.do(lambda: leader.on_isr((ME, OTHER), 1, others_eligible=False))
     assert leader.high_watermark == 1
 
 

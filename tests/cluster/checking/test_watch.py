@@ -59,6 +59,7 @@ class Scene:
             replicas=isr,
             isr=isr,
             min_insync_replicas=1,
+            others_eligible=False,
             lag_max_ms=1000,
         )
         log = self.rig.log

@@ -203,6 +203,17 @@ class TestTakeOver:
             BalanceTimer(): 300_000,
         }
 
+    def test_a_lower_minimum_in_its_file_ends_eligibility(self) -> None:
+        """Else nothing would be acknowledged until another replica is in sync."""
+        rig = Rig(settings=ControllerSettings(min_insync_replicas=2))
+        rig.start_all(1, 2)
+        rig.create(assignments=(ids(1, 2),))
+        rig.alter_isr([1])
+        assert rig.partition().elr == ids(2)
+        rig.settings = ControllerSettings(min_insync_replicas=1)
+        rig.do(TakeOver())
+        assert (rig.partition().isr, rig.partition().elr) == (ids(1), ())
+
 
 class TestOfflineReplicas:
     """SEMANTICS 5: the log directory goes offline, and its replicas leave their ISRs."""
