@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from streamlog.config import Operation, Scope
+from streamlog.config import Layer, Operation, Scope
 from streamlog.config.settings import node_settings, topic_settings
 from streamlog.errors import InvalidConfigError
+from streamlog.metadata.configs import node_configs
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX
@@ -51,11 +52,11 @@ class Feed:
         self.index += 1
         self.view.machine.apply(RaftIndex(self.index), encode_batch(records))
 
-    def make_topic(self) -> None:
+    def make_topic(self, name: str = "t", topic_id: TopicId = TOPIC) -> None:
         partition = Partition(replicas=(NODE,), isr=(NODE,), leader=NODE)
         self.apply(
-            TopicRecord(topic_id=TOPIC, name="t"),
-            PartitionRecord(topic_id=TOPIC, partition_id=PartitionId(0), partition=partition),
+            TopicRecord(topic_id=topic_id, name=name),
+            PartitionRecord(topic_id=topic_id, partition_id=PartitionId(0), partition=partition),
         )
 
     def configure(self, resource: ConfigTarget, name: str, value: str | None) -> None:
@@ -184,6 +185,31 @@ class TestNodeConfigs:
         self.feed.configure(ALL_BROKERS, "log.retention.bytes", None)
         assert self.configs.log_values("t").retention_bytes == -1
         assert self.changes == [None]
+
+    def test_topics_with_equal_values_share_what_they_resolve_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A change for all nodes resolves them all again, at once, on every node."""
+        self.feed.make_topic()
+        self.feed.make_topic("u", TopicId(bytes([1]) * 16))
+        self.feed.make_topic("v", TopicId(bytes([2]) * 16))
+        self.feed.configure(ConfigTarget(ConfigTargetType.TOPIC, "v"), "retention.ms", "5")
+        resolved: list[Mapping[str, str]] = []
+
+        def count(name: str) -> None:
+            real = getattr(node_configs, name)
+
+            def counted(own: Mapping[str, str], layers: Sequence[Layer]) -> object:
+                resolved.append(own)
+                return real(own, layers)
+
+            monkeypatch.setattr(node_configs, name, counted)
+
+        count("topic_config")
+        count("resolve_log_settings")
+        self.feed.configure(ALL_BROKERS, "log.retention.bytes", "4096")
+        for topic in ("t", "u", "v"):
+            assert self.configs.log_values(topic).retention_bytes == 4_096
+            assert self.configs.topic(topic)[topic_settings.RETENTION_BYTES] == 4_096
+        assert resolved == [{}, {}, {"retention.ms": "5"}, {"retention.ms": "5"}]
 
     def test_a_snapshot_may_have_changed_anything(self) -> None:
         self.feed.view.machine.install(RaftIndex(9), self.feed.view.image)

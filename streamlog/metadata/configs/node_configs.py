@@ -2,14 +2,16 @@
 
     topic's own (image) > this node's (image) > all nodes' (image) > server.properties and --override > defaults
 
-Values are resolved on access and cached until their sources change. The image holds a value that this release refuses
-only if a newer release accepted it; then InvalidConfigError is raised.
+Values are resolved on access and cached until their sources change. Topics with equal values of their own, as most
+have, share what these resolve to: a change for all nodes applies to thousands of topics at once. The image holds a
+value that this release refuses only if a newer release accepted it; then InvalidConfigError is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Final, TypeAlias
 
 from streamlog.config import (
     Config,
@@ -30,6 +32,12 @@ from streamlog.metadata.records import ALL_BROKERS, ConfigTarget, ConfigTargetTy
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 
+SHARED_MAX: Final = 1_000
+"""Different values of topics' own whose results are kept for other topics."""
+
+OwnValues: TypeAlias = tuple[tuple[str, str], ...]
+"""A topic's, by name: hashable."""
+
 ConfigListener: TypeAlias = Callable[[Sequence[str] | None], None]
 """Called with the names of topics whose own settings have changed (or that were deleted); None: the node's settings
 have changed, so any topic's may have. Called on the event loop; must not block.
@@ -47,6 +55,8 @@ class NodeConfigs:
         self._node = node_config(self._layers)
         self._topics: dict[str, Config] = {}  # resolved; only of existing topics
         self._logs: dict[str, LogValues] = {}
+        self._topic_config = lru_cache(SHARED_MAX)(self._resolve_topic)
+        self._log_settings = lru_cache(SHARED_MAX)(self._resolve_log)
         view.listen(self._changed)
 
     @property
@@ -62,7 +72,7 @@ class NodeConfigs:
         """The settings of a topic; the node's defaults for an unknown one."""
         found = self._topics.get(name)
         if found is None:
-            found = topic_config(self._values(name), self._layers)
+            found = self._topic_config(self._values(name))
             if self._view.image.topic_named(name) is not None:
                 self._topics[name] = found
         return found
@@ -71,7 +81,7 @@ class NodeConfigs:
         """The settings of a topic's logs."""
         found = self._logs.get(topic)
         if found is None:
-            found = resolve_log_settings(self._values(topic), self._layers)
+            found = self._log_settings(self._values(topic))
             if self._view.image.topic_named(topic) is not None:
                 self._logs[topic] = found
         return found
@@ -101,8 +111,14 @@ class NodeConfigs:
             layers = node_layers(self._static, cluster=cluster, node=values)
         check_together(scope, values, layers)
 
-    def _values(self, topic: str) -> dict[str, str]:
-        return dict(self._view.image.config(ConfigTarget(ConfigTargetType.TOPIC, topic)).items())
+    def _values(self, topic: str) -> OwnValues:
+        return tuple(self._view.image.config(ConfigTarget(ConfigTargetType.TOPIC, topic)).items())
+
+    def _resolve_topic(self, values: OwnValues) -> Config:
+        return topic_config(dict(values), self._layers)
+
+    def _resolve_log(self, values: OwnValues) -> LogValues:
+        return resolve_log_settings(dict(values), self._layers)
 
     def _layers_of(self, image: MetadataImage) -> tuple[Layer, ...]:
         return node_layers(
@@ -124,6 +140,8 @@ class NodeConfigs:
             self._node = node_config(self._layers)
             self._topics.clear()
             self._logs.clear()
+            self._topic_config.cache_clear()
+            self._log_settings.cache_clear()
         gone = [] if delta is None else [topic.name for topic in delta.removed_topics()]
         for name in (*topics, *gone):
             self._topics.pop(name, None)
