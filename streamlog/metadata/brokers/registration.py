@@ -156,6 +156,8 @@ def _check(command: RegisterBroker, image: MetadataImage) -> None:
         raise InvalidRequestError("listeners must have different names", field="listeners")
     limits = (
         ("broker_id", command.broker_id, 0, INT32_MAX),
+        ("metadata_version_min", command.metadata_version_min, 0, INT32_MAX),
+        ("metadata_version_max", command.metadata_version_max, 0, INT32_MAX),
         ("port", command.port, 1, 65_535),
         ("host", len(command.host), 1, TEXT_LENGTH_MAX),
         ("rack", len(command.rack), 0, TEXT_LENGTH_MAX),

@@ -111,6 +111,7 @@ def test_after_the_session_the_id_is_free() -> None:
         ({"cluster_id": "other"}, InconsistentClusterError, "cluster_id"),
         ({"broker_id": -1}, InvalidRequestError, "broker_id"),
         ({"broker_id": 2**31}, InvalidRequestError, "broker_id"),
+        ({"metadata_version_max": 2**31}, InvalidRequestError, "metadata_version_max"),
         ({"port": 0}, InvalidRequestError, "port"),
         ({"port": 65_536}, InvalidRequestError, "port"),
         ({"host": ""}, InvalidRequestError, "host"),
