@@ -50,7 +50,11 @@ QUEUE_MAX: Final = 4_096
 IN_FLIGHT_MAX: Final = 4
 """Groups submitted and not yet applied. Two keep the quorum's disks busy, the others cover the network."""
 GROUP_COMMANDS_MAX: Final = 256
-"""Decided without yielding to the event loop: a few milliseconds."""
+"""Decided without yielding to the event loop."""
+GROUP_S: Final = 0.005
+"""After so long a group is full, too: a command may cost as much as hundreds of others do, and the quorum's heartbeats
+are sent by the same event loop.
+"""
 
 _ALONE: Final = (Bootstrap, TakeOver, RegisterBroker)
 """Applied before anything else is decided."""
@@ -209,7 +213,11 @@ class ControllerTerm:
         if not self._in_flight:
             self._ahead = self._view.image
         group = _Group()
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + GROUP_S
         while self._queue and len(group.decided) < GROUP_COMMANDS_MAX and not self._alone:
+            if group.decided and loop.time() >= end_s:
+                break
             pending = self._queue[0]
             if not pending.is_void(self._timers) and not self._decide(pending, group):
                 break

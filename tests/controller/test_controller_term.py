@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,9 @@ from streamlog.errors import (
     ThrottledError,
 )
 from streamlog.metadata.brokers.liveness import BrokerHeartbeat, FenceBroker
+from streamlog.metadata.controller import decide
 from streamlog.metadata.convert import decode_batch, encode_batch
+from streamlog.metadata.records import TopicRecord
 from streamlog.model import BrokerEpoch, BrokerId
 from streamlog.sim import SimLoop, run
 from tests.metadata.examples import EXAMPLES
@@ -76,6 +79,25 @@ def test_under_load_decisions_share_commands_of_the_quorum() -> None:
         assert [one.error for (one,) in results] == [None] * 100
         assert len(rule.view.image.topics) == 100
         assert len(rule.quorum.commands) - before < 10
+
+    run_story(story)
+
+
+def test_decisions_that_take_long_let_the_loop_run_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+
+        def slow(*what: Any) -> Any:
+            loop.now += controller_term.GROUP_S / 2
+            return decide(*what)
+
+        monkeypatch.setattr(controller_term, "decide", slow)
+        before = len(rule.quorum.commands)
+        await asyncio.gather(*(rule.ask(topic(f"t{number}")) for number in range(10)))
+        groups = [decode_batch(command) for command in rule.quorum.commands[before:]]
+        assert [sum(isinstance(record, TopicRecord) for record in group) for group in groups] == [2] * 5
 
     run_story(story)
 
