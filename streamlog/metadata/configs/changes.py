@@ -33,7 +33,6 @@ from streamlog.metadata.records import (
     PartitionChangeRecord,
 )
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
-from streamlog.model import BrokerId
 
 # Kafka's limit on the length of a value.
 VALUE_LENGTH_MAX: Final = 32_767
@@ -159,10 +158,9 @@ def _check_internal(resource: ConfigTarget, records: list[ConfigRecord], context
 def check_exists(resource: ConfigTarget, image: MetadataImage) -> None:
     if resource.type is ConfigTargetType.TOPIC:
         image.require_topic(resource.name)
-    elif resource != ALL_BROKERS:
-        if not (resource.name.isascii() and resource.name.isdecimal()):
-            raise BrokerIdNotRegisteredError(f"{resource.name!r} is not a node id", field="resource")
-        image.require_broker(BrokerId(int(resource.name)))
+    elif resource != ALL_BROKERS and all(str(broker_id) != resource.name for broker_id in image.brokers):
+        # As the node writes it: configs of node '01' would be stored, and apply to none.
+        raise BrokerIdNotRegisteredError(f"{resource.name!r} is not the id of a registered node", field="resource")
 
 
 def _eligibility_lost(

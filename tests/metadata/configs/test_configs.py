@@ -90,6 +90,7 @@ class TestLists:
         (ConfigTarget(ConfigTargetType.TOPIC, "u"), [change("retention.ms", "1")], UnknownTopicOrPartitionError),
         (ConfigTarget(ConfigTargetType.BROKER, "9"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
         (ConfigTarget(ConfigTargetType.BROKER, "x"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
+        (ConfigTarget(ConfigTargetType.BROKER, "01"), [change("retention.ms", "1")], BrokerIdNotRegisteredError),
         (TOPIC, [change("no.such", "1")], InvalidConfigError),
         (TOPIC, [change("min.insync.replicas", "many")], InvalidConfigError),
         (TOPIC, [change("retention.ms", "1"), change("retention.ms", "2")], InvalidConfigError),
