@@ -53,21 +53,27 @@ class HighWatermarks:
     async def write(self) -> None:
         """The files of all directories with changes. A directory that fails goes offline, the others go on."""
         async with self._writing:
-            for directory in self._directories.online:
-                offsets = dict(self._of(directory))
-                if directory.failure is not None or self._written.get(directory.path) == offsets:
-                    continue
-                try:
-                    await replace_file(self._fs, _path(directory), format_offsets(offsets))
-                except OSError as e:
-                    directory.fail(e)
-                    continue
-                self._written[directory.path] = offsets
+            await self._write()
+
+    async def _write(self) -> None:
+        for directory in self._directories.online:
+            offsets = dict(self._of(directory))
+            if directory.failure is not None or self._written.get(directory.path) == offsets:
+                continue
+            try:
+                await replace_file(self._fs, _path(directory), format_offsets(offsets))
+            except OSError as e:
+                directory.fail(e)
+                continue
+            self._written[directory.path] = offsets
 
     async def forget(self, partition: TopicPartition) -> None:
-        """Durably, before the partition's log is removed. `of` must not return the partition any more."""
-        if any(partition in offsets for offsets in self._written.values()):
-            await self.write()
+        """Durably, before the partition's log is removed. `of` must not return the partition any more. One write is for
+        all whose removal began before it.
+        """
+        async with self._writing:
+            if any(partition in offsets for offsets in self._written.values()):
+                await self._write()
 
 
 def _path(directory: LogDirectory) -> str:

@@ -223,7 +223,7 @@ class LogDirectory:
         self.checkpoints.cleaned.pop(partition, None)
         renamed = self.removed_path(partition, names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX)
         try:
-            await self.checkpoint()
+            await self._checkpoint_without(partition)
             self._fs.rename(self.partition_path(partition), renamed)
             await self._fs.sync_dir(self.path)
         except OSError as e:
@@ -360,20 +360,29 @@ class LogDirectory:
         """Write recovery points and log starts, after syncing what they promise."""
         self.check()
         async with self.checkpoints.writing:
-            logs, kept = self.logs | self.moving.frozen, dict(self.moving.kept)
-            points = {partition: self._recovery_point(log) for partition, log in logs.items()}
-            points |= {partition: entry.recovery_point for partition, entry in kept.items()}
-            unsaved = [log for log in logs.values() if log.derived.write()]
-            if unsaved:
-                await self._fs.sync_all(self.path)
-                for log in unsaved:
-                    log.derived.install()
-                await self._fs.sync_all(self.path)
-            starts = {p: start for p, log in logs.items() if (start := self._log_start(log)) > 0}
-            starts |= {p: entry.log_start for p, entry in kept.items() if entry.log_start > 0}
-            await self._write_log_starts(starts)
-            await self.checkpoints.write_cleaned(points)
-            await self.checkpoints.write_recovery_points(points)
+            await self._write_checkpoints()
+
+    async def _checkpoint_without(self, partition: TopicPartition) -> None:
+        """As `checkpoint`, for a log that is not here any more. One is for all whose removal began before it."""
+        async with self.checkpoints.writing:
+            if self.checkpoints.may_have(partition):
+                await self._write_checkpoints()
+
+    async def _write_checkpoints(self) -> None:
+        logs, kept = self.logs | self.moving.frozen, dict(self.moving.kept)
+        points = {partition: self._recovery_point(log) for partition, log in logs.items()}
+        points |= {partition: entry.recovery_point for partition, entry in kept.items()}
+        unsaved = [log for log in logs.values() if log.derived.write()]
+        if unsaved:
+            await self._fs.sync_all(self.path)
+            for log in unsaved:
+                log.derived.install()
+            await self._fs.sync_all(self.path)
+        starts = {p: start for p, log in logs.items() if (start := self._log_start(log)) > 0}
+        starts |= {p: entry.log_start for p, entry in kept.items() if entry.log_start > 0}
+        await self._write_log_starts(starts)
+        await self.checkpoints.write_cleaned(points)
+        await self.checkpoints.write_recovery_points(points)
 
     def _recovery_point(self, log: Log) -> Offset:
         """A damaged log keeps its recovery point, so that the damage is found again at the next start."""

@@ -62,6 +62,11 @@ class OffsetCheckpoints:
         """Whether the log starts were, likewise."""
         return names.LOG_STARTS not in self._uncertain
 
+    def may_have(self, partition: TopicPartition) -> bool:
+        """Whether recovery points or log starts on disk may have it."""
+        known = partition in self.recovery_points or partition in self.log_starts
+        return known or not (self.has_points and self.has_starts)
+
     async def write_recovery_points(self, points: Offsets) -> None:
         """Unless the file has them."""
         if points != self.recovery_points or not self.has_points:

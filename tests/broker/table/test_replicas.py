@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -20,9 +21,19 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from streamlog.metadata.convert import encode_batch
-from streamlog.metadata.records import PartitionChangeRecord
-from streamlog.model import NO_BROKER, Acks, BrokerEpoch, BrokerId, LeaderEpoch, Offset, RaftIndex
+from streamlog.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from streamlog.model import (
+    NO_BROKER,
+    Acks,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    RaftIndex,
+    TopicPartition,
+)
 from streamlog.sim.process import Killed
+from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.files.checkpoints import parse_offsets
 from tests.broker.rig import ME, OTHER, P0, THIRD, Recorder, Rig, append_to, topic_id, values_in
 from tests.storage.batches import batch
@@ -369,6 +380,27 @@ def test_the_next_topic_of_the_name_does_not_inherit_the_high_watermark(rig: Rig
 
 
 # -- configurations, retention
+
+
+def test_topics_that_are_deleted_together_share_the_checkpoint_of_high_watermarks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = range(1, 11)
+    for number in numbers:
+        rig.create(f"t{number}", number)
+    rig.rest(6)
+    high_watermarks, passes = rig.replicas._high_watermarks, []
+    of = high_watermarks._of
+
+    def counted(directory: LogDirectory) -> Mapping[TopicPartition, Offset]:
+        passes.append(found := of(directory))
+        return found
+
+    monkeypatch.setattr(high_watermarks, "_of", counted)
+    rig.commit(*(RemoveTopicRecord(topic_id=topic_id(number)) for number in numbers))
+    rig.rest()
+    assert set(rig.names()) == {f"t{number}-0-delete" for number in numbers}
+    assert [len(found) for found in passes] == [9, 0]
 
 
 def test_topic_configs_reach_the_log_while_it_runs(rig: Rig) -> None:

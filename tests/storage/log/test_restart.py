@@ -11,10 +11,11 @@ import pytest
 from streamlog.errors import (
     StorageError,
 )
-from streamlog.model import LeaderEpoch, Offset
+from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.records import validate
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
+from streamlog.storage.directories.offset_checkpoints import OffsetCheckpoints
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.recovery.recovery import Recovered, Recovery
 from tests.storage.batches import batch
@@ -91,6 +92,26 @@ def test_removed_logs_leave_nothing_to_their_namesakes(rig: Rig) -> None:
     rig.power_cut()
     assert rig.values() == [(0, b"fresh")]
     assert rig.log.damage is None
+
+
+def test_logs_that_are_removed_together_share_the_checkpoints(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting a topic of many partitions went through all logs of the node for each of them."""
+    others = [TopicPartition("other", PartitionId(number)) for number in range(10)]
+    passes: list[list[TopicPartition]] = []
+
+    async def counted(self: OffsetCheckpoints, known: dict[TopicPartition, Offset]) -> None:
+        passes.append(list(known))
+
+    async def story() -> None:
+        for one in others:
+            await rig.directory.create_log(one, rig.config)
+        await rig.directory.checkpoint()
+        monkeypatch.setattr(OffsetCheckpoints, "write_cleaned", counted)
+        await asyncio.gather(*(rig.directory.remove_log(one) for one in others))
+
+    rig.machine.run(story())
+    assert list(rig.directory.checkpoints.recovery_points) == [PARTITION]
+    assert passes == [[PARTITION, *others[1:]], [PARTITION]]
 
 
 # Found by test_state_machine, shrunk to a script.
