@@ -176,7 +176,7 @@ class Repairs:
                     end=one.damage.end_offset,
                     reason=one.reason,
                 )
-        if work.attempts == HAND_OVER_AFTER and self._sources(work.log.partition):
+        if work.attempts >= HAND_OVER_AFTER and self._sources(work.log.partition):
             self._hand_over(
                 work.log,
                 StorageError(f"{work.log.partition} is damaged and could not be repaired here: {left[0].damage}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator
 
@@ -319,6 +320,25 @@ def test_it_hands_leadership_over_where_it_cannot_repair() -> None:
         assert "'streamlogctl partition repair t-0'" in str(error)
         await cluster.until(lambda: cluster.partition().leader not in (1, -1))
         assert len(await read_all(cluster, cluster.partition().leader)) == BATCHES
+
+    play(story)
+
+
+def test_it_hands_leadership_over_also_where_another_replica_is_in_sync_late() -> None:
+    async def story(cluster: Cluster) -> None:
+        await filled(cluster)
+        damage(cluster, 1, "records")
+        node = cluster.nodes[1]
+        assert node.replicas is not None
+        node.replicas.repairs._source = Unreachable()
+        for away in (2, 3):
+            cluster.host(away).crash()
+            cluster.fence(away)
+        await error_of(cluster, 1)
+        await asyncio.sleep(600)
+        assert cluster.partition().leader == 1
+        cluster.start(2, 3)
+        await cluster.until(lambda: cluster.partition().leader not in (1, -1))
 
     play(story)
 
