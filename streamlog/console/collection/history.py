@@ -141,7 +141,10 @@ class SampleHistory:
                         rows += self._gather(number, tier, step_s, value, always=series == SAMPLED)
                 if rows:
                     _replace(connection, rows)
-        except DatabaseError as error:
+        except BaseException as error:
+            self._forget()  # it was rolled back: the ids that it gave are in no row
+            if not isinstance(error, DatabaseError):
+                raise
             self.database.suspect(error)
             raise HistoryError(f"The history cannot be written: {reason(error)}") from None
 

@@ -70,6 +70,32 @@ def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     assert history.read(LAG, 1000, 2000) == [Point(1000, 6), Point(1010, 6)]
 
 
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither values that count as written, nor ids that other series get later."""
+    history = opened(tmp_path)
+
+    def limit(pages: int) -> None:
+        history.database.engine.dispose()
+        with history.database.engine.connect() as connection:
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+
+    history.write(1000, {LAG: 5})
+    created = {("group.lag", f"{number:04}" * 20): 1.0 for number in range(60)}
+    with history.database.engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    limit(pages)
+    with pytest.raises(HistoryError, match="full"):
+        history.write(1010, {LAG: 0, **created})
+    limit(1 << 30)
+    history.write(1020, {LAG: 0})
+    later = ("group.lag", "later")
+    for at_s in (1030, 1040):
+        history.write(at_s, {LAG: 0, **created, later: 7})
+    assert history.read(LAG, 1000, 1040) == [Point(1000, 5), Point(1020, 0), Point(1040, 0)]
+    for series, value in (*created.items(), (later, 7)):
+        assert history.read(series, 1000, 1040) == [Point(1030, value), Point(1040, value)]
+
+
 def test_a_long_span_is_read_from_means(tmp_path: Path) -> None:
     history = opened(tmp_path)
     for step in range(60):
