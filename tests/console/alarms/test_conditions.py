@@ -54,6 +54,16 @@ def test_a_cluster_that_does_not_answer_breaches_one_kind_and_hides_the_others()
             assert assessed.unknown(("node", "2"))
 
 
+def test_subjects_beyond_the_maximum_are_unknown_while_they_breach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise they would be announced as resolved when others breach more."""
+    monkeypatch.setattr("streamlog.console.alarms.conditions.assess.BREACHES_MAX", 1)
+    nodes = (node(1, NodeState.FENCED), node(2, NodeState.FENCED), node(3))
+    assessed = found(RuleKind.NODE_DOWN, view(sample(nodes=nodes)))
+    assert set(assessed.breaches) == {("node", "1")}
+    assert assessed.unknown(("node", "2"))
+    assert not assessed.unknown(("node", "3"))
+
+
 def test_nodes_that_are_not_active() -> None:
     nodes = (node(1), node(2, NodeState.FENCED), node(3, NodeState.STOPPING))
     assessed = found(RuleKind.NODE_DOWN, view(sample(nodes=nodes)))

@@ -36,7 +36,7 @@ def assess(rule: AlarmRule, view: View) -> Assessment:
     if len(found.breaches) <= BREACHES_MAX:
         return found
     largest = sorted(found.breaches.items(), key=lambda one: (-one[1].value, one[0]))[:BREACHES_MAX]
-    return Assessment(dict(largest), found.unknown)
+    return Assessment(dict(largest), lambda subject: subject in found.breaches or found.unknown(subject))
 
 
 def _unreachable(_: AlarmRule, view: View) -> Assessment:
