@@ -114,24 +114,23 @@ class HistoryDatabase:
 
     def _open(self) -> None:
         try:
-            self._begin()
-        except DatabaseError as error:
-            if self._path is None or not self._path.exists() or not _is_of_content(error):
-                raise HistoryError(f"The history at {self._shown} cannot be opened: {reason(error)}.") from None
-            self._move_aside(self._path)
             try:
                 self._begin()
-            except DatabaseError as again:
-                raise HistoryError(f"The history at {self._path} cannot be opened: {reason(again)}.") from None
+            except DatabaseError as error:
+                if self._path is None or not self._path.exists() or not _is_of_content(error):
+                    raise
+                self._move_aside(self._path)
+                self._begin()
+        except DatabaseError as error:
+            raise HistoryError(f"The history at {self._shown} cannot be opened: {reason(error)}.") from None
+        except OSError as error:
+            raise HistoryError(f"The history at {self._path} cannot be opened: {error.strerror}.") from None
 
     def _begin(self) -> None:
-        """DatabaseError; HistoryError: tables of a newer release, or a file that cannot be created."""
+        """DatabaseError; OSError: the file cannot be created; HistoryError: tables of a newer release."""
         path = self._path
-        try:
-            if path is not None:  # names of groups and topics: for this user alone; SQLite's other files get its mode
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-        except OSError as error:
-            raise HistoryError(f"The history at {path} cannot be opened: {error.strerror}.") from None
+        if path is not None:  # names of groups and topics: for this user alone; SQLite's other files get its mode
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         try:
             with self.engine.begin() as connection:
                 if path is not None:
@@ -160,14 +159,21 @@ class HistoryDatabase:
         return ""
 
     def _move_aside(self, path: Path) -> None:
+        """HistoryError: it is still there."""
         aside = path.with_suffix(".damaged")
-        for number in range(1, ASIDE_MAX):
-            if not aside.exists():
-                break
-            aside = path.with_suffix(f".damaged-{number}")
-        os.replace(path, aside)
-        for suffix in ("-wal", "-shm"):
-            _beside(path, suffix).unlink(missing_ok=True)
+        try:
+            for number in range(1, ASIDE_MAX):
+                if not aside.exists():
+                    break
+                aside = path.with_suffix(f".damaged-{number}")
+            os.replace(path, aside)
+            for suffix in ("-wal", "-shm"):
+                _beside(path, suffix).unlink(missing_ok=True)
+        except OSError as error:
+            raise HistoryError(
+                f"The history at {path} is corrupt and cannot be moved to {aside}: {error.strerror}. "
+                "Make the directory writable, or move the file away."
+            ) from None
         self.moved_aside = str(aside)
         self.notice = f"The history was corrupt and is kept as {aside}; a new one was created."
 

@@ -10,6 +10,7 @@ nodes slow down the logins of all users from there (`access.throttle`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -26,6 +27,8 @@ from streamlog.console.collection.versions import NodeVersions
 from streamlog.console.guard import guarded
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 5.0
 STORED_EACH_S: Final = 10.0
@@ -109,7 +112,13 @@ class ClusterSampler:
     async def run(self) -> None:
         while True:
             began_s = time.monotonic()
-            await self._sample(self.latest)
+            try:
+                await self._sample(self.latest)
+            except Exception as error:  # noqa: BLE001  a defect must not end samples and alarms
+                _log.exception("the cluster was not sampled")
+                self.history_problem = (
+                    f"The cluster was not sampled: {type(error).__name__}; the console's log has details."
+                )
             await asyncio.sleep(max(0.0, self.pause_s - (time.monotonic() - began_s)))
 
     async def refresh(self) -> None:

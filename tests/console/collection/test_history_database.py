@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable
@@ -101,6 +102,27 @@ def test_damage_that_a_read_finds_is_moved_aside_at_the_next_write(tmp_path: Pat
     assert history.read(LAG, 20_000, 20_100) == [Point(20_000, 7)]
     history.write(20_010, {LAG: 8})
     assert history.database.opened_count == 2
+    history.close()
+
+
+def test_a_corrupt_file_that_cannot_be_moved_is_an_error_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = opened(tmp_path)
+    history.write(1_000, {LAG: 5})
+    history.database.engine.dispose()  # its write-ahead log would repair the file
+    overwrite(tmp_path / "history.db")
+
+    def refuse(source: Path, _: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(source))
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(os, "replace", refuse)
+        for _ in range(2):
+            with pytest.raises(HistoryError, match="is corrupt and cannot be moved"):
+                history.write(1_010, {LAG: 5})
+    history.write(1_020, {LAG: 6})
+    assert history.read(LAG, 1_000, 1_100) == [Point(1_020, 6)]
     history.close()
 
 

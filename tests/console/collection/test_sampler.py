@@ -16,7 +16,7 @@ from sqlalchemy import text
 from streamlog.access.throttle import FORGOTTEN_AFTER_S
 from streamlog.console.collection.history import SampleHistory
 from streamlog.console.collection.sampler import CLEANED_EACH_S, CLOCK_JUMP_S, PASSWORD_PAUSE_MAX_S, ClusterSampler
-from streamlog.errors import BrokerNotAvailableError, SaslAuthenticationError, StreamlogError
+from streamlog.errors import BrokerNotAvailableError, SaslAuthenticationError
 from tests.console.alarms.samples import sample
 from tests.support.health_samples import node
 
@@ -108,7 +108,7 @@ def test_a_file_that_is_replaced_while_the_console_runs_is_reported(tmp_path: Pa
 class RefusingCluster(NoCluster):
     """Each description of it fails with the next error."""
 
-    def __init__(self, *errors: StreamlogError) -> None:
+    def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
 
     async def describe_cluster(self) -> None:
@@ -139,6 +139,29 @@ def test_a_login_that_fails_is_repeated_less_and_less_often(tmp_path: Path, monk
 
     asyncio.run(story())
     assert pauses == [10.0, 20.0, 40.0, 80.0, 100.0, 100.0, 5.0, 100.0]
+
+
+def test_a_defect_does_not_end_the_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = BrokerNotAvailableError("no node answers")
+    cluster = RefusingCluster(ZeroDivisionError(), away)
+    problems: list[str] = []
+
+    async def story() -> None:
+        sampler = ClusterSampler(cast(Any, cluster), SampleHistory.open(f"sqlite:///{tmp_path}/history.db"))
+
+        async def no_sleep(_: float) -> None:
+            problems.append(sampler.history_problem)
+            if not cluster.errors:
+                raise asyncio.CancelledError
+
+        monkeypatch.setattr("streamlog.console.collection.sampler.asyncio.sleep", no_sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await sampler.run()
+        monkeypatch.undo()
+        await sampler.close()
+
+    asyncio.run(story())
+    assert problems == ["The cluster was not sampled: ZeroDivisionError; the console's log has details.", ""]
 
 
 def test_failed_logins_with_a_password_do_not_add_up_at_the_nodes() -> None:
