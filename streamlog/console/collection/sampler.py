@@ -60,6 +60,7 @@ class ClusterSampler:
         self._failed_logins = 0  # since the last answer of the cluster
         self._thread = ThreadPoolExecutor(1, "history")
         self._samples: deque[Sample] = deque(maxlen=RATE_OVER)
+        self._one_at_a_time = asyncio.Lock()
         self._figures: tuple[Sample, Figures] | None = None  # of the sample
         self._stored: Sample | None = None
         self._first: Sample | None = None
@@ -113,7 +114,7 @@ class ClusterSampler:
         while True:
             began_s = time.monotonic()
             try:
-                await self._sample(self.latest)
+                await self._sample(whole=False)
             except Exception as error:  # noqa: BLE001  a defect must not end samples and alarms
                 _log.exception("the cluster was not sampled")
                 self.history_problem = (
@@ -123,11 +124,13 @@ class ClusterSampler:
 
     async def refresh(self) -> None:
         """Samples everything now, after a user's change."""
-        await self._sample(None)
+        await self._sample(whole=True)
 
-    async def _sample(self, earlier: Sample | None) -> None:
-        now = await sample(self._admin, time.time(), time.monotonic(), earlier)
-        self._samples.append(now)
+    async def _sample(self, *, whole: bool) -> None:
+        """`whole`: also the parts that change seldom."""
+        async with self._one_at_a_time:  # they would end in another order than they began, with older log ends
+            now = await sample(self._admin, time.time(), time.monotonic(), None if whole else self.latest)
+            self._samples.append(now)
         if now.state.cluster is not None:
             self._failed_logins = 0
         elif now.state.is_login_refused:

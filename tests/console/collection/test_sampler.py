@@ -15,9 +15,10 @@ from sqlalchemy import text
 
 from streamlog.access.throttle import FORGOTTEN_AFTER_S
 from streamlog.console.collection.history import SampleHistory
+from streamlog.console.collection.sample import Sample
 from streamlog.console.collection.sampler import CLEANED_EACH_S, CLOCK_JUMP_S, PASSWORD_PAUSE_MAX_S, ClusterSampler
 from streamlog.errors import BrokerNotAvailableError, SaslAuthenticationError
-from tests.console.alarms.samples import sample
+from tests.console.alarms.samples import sample, unreachable
 from tests.support.health_samples import node
 
 DAY_S = 86_400.0
@@ -162,6 +163,37 @@ def test_a_defect_does_not_end_the_sampling(tmp_path: Path, monkeypatch: pytest.
 
     asyncio.run(story())
     assert problems == ["The cluster was not sampled: ZeroDivisionError; the console's log has details.", ""]
+
+
+def test_samples_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The later one ends later, and keeps nothing from before the change that the earlier one followed."""
+    began: list[Sample | None] = []
+
+    async def story() -> None:
+        sampler, released = Rig(tmp_path).sampler, asyncio.Event()
+
+        async def slow_first(_admin: object, _at_s: float, _monotonic_s: float, earlier: Sample | None) -> Sample:
+            began.append(earlier)
+            number = len(began)
+            if number == 1:
+                await released.wait()
+            return unreachable(float(number))
+
+        monkeypatch.setattr("streamlog.console.collection.sampler.sample", slow_first)
+        changed = asyncio.create_task(sampler.refresh())
+        await asyncio.sleep(0)
+        running = asyncio.create_task(sampler.run())
+        await asyncio.sleep(0)
+        released.set()
+        await changed
+        for _ in range(10):
+            await asyncio.sleep(0)
+        running.cancel()
+        assert [one.at_s for one in sampler._samples] == [1.0, 2.0]
+        assert began == [None, sampler._samples[0]]
+        await sampler.close()
+
+    asyncio.run(story())
 
 
 def test_failed_logins_with_a_password_do_not_add_up_at_the_nodes() -> None:
