@@ -50,7 +50,7 @@ GAP_STEPS: Final = 3
 POINTS_MAX: Final = 2_200
 """Of one line of a chart; the coarsest tier may have more."""
 SIZE_BYTES_MAX: Final = 512 << 20
-"""Of an SQLite file; above it the oldest tenth of the finest points is deleted."""
+"""Of an SQLite file; above it the oldest tenth of the tier with most points is deleted, until it is enough."""
 
 NAME_MAX: Final = 600
 """Characters of a series' name; PostgreSQL refuses more."""
@@ -246,21 +246,28 @@ class SampleHistory:
                     connection.execute(
                         delete(_POINTS).where(_POINTS.c.tier == number, _POINTS.c.at < now_s - tier.kept_s)
                     )
-                if self.database.used_bytes(connection) > SIZE_BYTES_MAX:
-                    self._remove_oldest(connection)
+                while self.database.used_bytes(connection) > SIZE_BYTES_MAX and self._remove_oldest(connection):
+                    pass
         except DatabaseError as error:
             self.database.suspect(error)
             raise HistoryError(f"The history cannot be cleaned: {reason(error)}") from None
 
     @staticmethod
-    def _remove_oldest(connection: Connection) -> None:
-        oldest, newest = connection.execute(
-            select(func.min(_POINTS.c.at), func.max(_POINTS.c.at)).where(_POINTS.c.tier == 0)
-        ).one()
-        if oldest is not None:
-            connection.execute(
-                delete(_POINTS).where(_POINTS.c.tier == 0, _POINTS.c.at <= oldest + (newest - oldest) // 10)
-            )
+    def _remove_oldest(connection: Connection) -> bool:
+        """False: there are no points."""
+        largest = connection.execute(
+            select(_POINTS.c.tier, func.min(_POINTS.c.at), func.max(_POINTS.c.at))
+            .group_by(_POINTS.c.tier)
+            .order_by(func.count().desc())
+            .limit(1)
+        ).one_or_none()
+        if largest is None:
+            return False
+        tier, oldest, newest = largest
+        connection.execute(
+            delete(_POINTS).where(_POINTS.c.tier == tier, _POINTS.c.at <= oldest + (newest - oldest) // 10)
+        )
+        return True
 
 
 def _stored(series: Series) -> Series:

@@ -115,13 +115,25 @@ def test_what_is_old_goes(tmp_path: Path) -> None:
     assert history.read(LAG, 87_000, 88_000) == [Point(87_400, 6)]
 
 
-def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_bounded_with_the_points_of_all_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = opened(tmp_path)
-    for step in range(100):
-        history.write(1000 + step * 10, {LAG: step})
+    for step in range(400):
+        history.write(step * 600, {("group.lag", f"g{group}\nt"): step for group in range(20)})
+    with history.database.engine.connect() as connection:
+        full = history.database.used_bytes(connection)
+    monkeypatch.setattr(module, "SIZE_BYTES_MAX", full // 2)
+    history.clean(400 * 600)
+    with history.database.engine.connect() as connection:
+        assert full * 0.4 < history.database.used_bytes(connection) <= full // 2
+        kept = connection.exec_driver_sql("SELECT count(*), min(at), max(at) FROM points GROUP BY tier").all()
+    assert len(kept) == 3
+    for count, oldest, newest in kept:
+        assert count > 1_000
+        assert oldest > 0
+        assert newest >= 398 * 600
     monkeypatch.setattr(module, "SIZE_BYTES_MAX", 1)
-    history.clean(2000)
-    assert history.read(LAG, 1000, 2000)[0].at_s > 1090
+    history.clean(400 * 600)
+    assert history.read(("group.lag", "g0\nt"), 0, 400 * 600) == []
 
 
 def test_a_full_file_loses_no_more_than_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
