@@ -17,7 +17,8 @@ All calls block, and are made in one worker thread (`ClusterSampler`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ from sqlalchemy import (
     UniqueConstraint,
     bindparam,
     delete,
+    exists,
     func,
     insert,
     select,
@@ -108,6 +110,7 @@ class SampleHistory:
         self._last: dict[tuple[int, int], float] = {}  # (series, tier) -> the last value written
         self._gathering: dict[tuple[int, int], _Gathering] = {}
         self._written_s = 0.0  # when the last sample was written
+        self._sampled: Set[Series] = frozenset()  # what it had
 
     @classmethod
     def open(cls, url: str) -> SampleHistory:
@@ -131,22 +134,29 @@ class SampleHistory:
         if at_s < self._written_s:
             self._forget()
         self._written_s = at_s
+        written = {**points, SAMPLED: 1.0}
+        self._sampled = written.keys()
+        with self._transaction("written") as connection:
+            rows = []
+            for series, value in written.items():
+                number = self._id_of(connection, series)
+                for tier, one in enumerate(TIERS):
+                    step_s = int(at_s) // one.step_s * one.step_s
+                    rows += self._gather(number, tier, step_s, value, always=series == SAMPLED)
+            if rows:
+                _replace(connection, rows)
+
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[Connection]:
         try:
             with self.database.engine.begin() as connection:
-                rows = []
-                for series, value in {**points, SAMPLED: 1.0}.items():
-                    number = self._id_of(connection, series)
-                    for tier, one in enumerate(TIERS):
-                        step_s = int(at_s) // one.step_s * one.step_s
-                        rows += self._gather(number, tier, step_s, value, always=series == SAMPLED)
-                if rows:
-                    _replace(connection, rows)
+                yield connection
         except BaseException as error:
             self._forget()  # it was rolled back: the ids that it gave are in no row
             if not isinstance(error, DatabaseError):
                 raise
             self.database.suspect(error)
-            raise HistoryError(f"The history cannot be written: {reason(error)}") from None
+            raise HistoryError(f"The history cannot be {what}: {reason(error)}") from None
 
     def _forget(self) -> None:
         """What the database has."""
@@ -239,18 +249,32 @@ class SampleHistory:
             ).scalar()
 
     def clean(self, now_s: float) -> None:
-        """Deletes points beyond the retention of their tier, and beyond the maximum size. To be called periodically."""
-        try:
-            with self.database.engine.begin() as connection:
-                for number, tier in enumerate(TIERS):
-                    connection.execute(
-                        delete(_POINTS).where(_POINTS.c.tier == number, _POINTS.c.at < now_s - tier.kept_s)
-                    )
-                while self.database.used_bytes(connection) > SIZE_BYTES_MAX and self._remove_oldest(connection):
-                    pass
-        except DatabaseError as error:
-            self.database.suspect(error)
-            raise HistoryError(f"The history cannot be cleaned: {reason(error)}") from None
+        """Deletes points beyond the retention of their tier or the maximum size, and series that are no more. To be
+        called periodically.
+        """
+        with self._transaction("cleaned") as connection:
+            for number, tier in enumerate(TIERS):
+                connection.execute(delete(_POINTS).where(_POINTS.c.tier == number, _POINTS.c.at < now_s - tier.kept_s))
+            while self.database.used_bytes(connection) > SIZE_BYTES_MAX and self._remove_oldest(connection):
+                pass
+            self._remove_series(connection)
+
+    def _remove_series(self, connection: Connection) -> None:
+        """Those without points, and from memory those that the last sample did not have."""
+        gone = {number for series, number in self._ids.items() if series not in self._sampled}
+        rows = [
+            row
+            for (number, tier), one in self._gathering.items()
+            if number in gone
+            for row in self._row(number, tier, one.at_s, one.sum / one.count, always=False)
+        ]
+        if rows:
+            _replace(connection, rows)
+        unused = delete(_SERIES).where(~exists().where(_POINTS.c.series == _SERIES.c.id)).returning(_SERIES.c.id)
+        gone.update(connection.execute(unused).scalars())
+        self._ids = {series: number for series, number in self._ids.items() if number not in gone}
+        self._last = {key: value for key, value in self._last.items() if key[0] not in gone}
+        self._gathering = {key: one for key, one in self._gathering.items() if key[0] not in gone}
 
     @staticmethod
     def _remove_oldest(connection: Connection) -> bool:

@@ -115,6 +115,30 @@ def test_what_is_old_goes(tmp_path: Path) -> None:
     assert history.read(LAG, 87_000, 88_000) == [Point(87_400, 6)]
 
 
+def test_series_that_are_no_more_are_forgotten(tmp_path: Path) -> None:
+    """In memory at the next clean, in the file with their last point."""
+    history, day_s, gone = opened(tmp_path), 86_400, ("group.lag", "gone")
+
+    def series() -> int:
+        with history.database.engine.connect() as connection:
+            return int(connection.exec_driver_sql("SELECT count(*) FROM series").scalar_one())
+
+    for at_s, value in ((6000, 1), (6010, 2)):
+        history.write(at_s, {LAG: 5, gone: value})
+    history.write(6060, {LAG: 5})
+    history.clean(6060)
+    assert [len(found) for found in (history._ids, history._last, history._gathering)] == [2, 4, 4]
+    assert series() == 3
+    assert history.read(gone, 6060 - day_s, 6060) == [Point(6000, 1.5)], "the mean until then"
+    history.write(6070, {LAG: 5, gone: 2})
+    assert history.read(gone, 6070, 6070) == [Point(6070, 2)]
+    later_s = 6070 + 91 * day_s
+    history.clean(later_s)
+    assert series() == 0
+    history.write(later_s, {LAG: 5})
+    assert history.read(LAG, later_s, later_s) == [Point(later_s, 5)]
+
+
 def test_the_file_is_bounded_with_the_points_of_all_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = opened(tmp_path)
     for step in range(400):
