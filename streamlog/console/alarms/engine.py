@@ -116,7 +116,8 @@ class AlarmEngine:
             self._rescrape()
         self._tracks.add(sample)
         syncs, known = self._syncs.p99_s(sample.monotonic_s)
-        view = View(sample=sample, tracks=self._tracks, syncs=syncs, syncs_known=known)
+        scrapes = bool(self.settings.metrics) or not self._rules.complete
+        view = View(sample=sample, tracks=self._tracks, syncs=syncs, syncs_known=known, scrapes=scrapes)
         assessed = []
         for rule in self.settings.rules.values():
             if rule.enabled:

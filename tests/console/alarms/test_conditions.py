@@ -190,11 +190,15 @@ def test_log_directories() -> None:
 
 
 def test_sync_latency_is_known_of_nodes_that_were_scraped() -> None:
-    seen = view(sample(), syncs={(1, "/a"): 1.5, (2, "/a"): 0.01}, syncs_known=frozenset({1, 2}))
+    nodes = (node(1), node(2), node(3))
+    seen = view(sample(nodes=nodes), syncs={(1, "/a"): 1.5, (2, "/a"): 0.01}, syncs_known=frozenset({1, 2}))
     slow = found(RuleKind.SYNC_LATENCY, seen, above=1.0)
     assert slow.breaches["node", "1", "log_dir", "/a"].summary.endswith("take 1s500ms (99th percentile).")
     assert not slow.unknown(("node", "2", "log_dir", "/a"))
     assert slow.unknown(("node", "3", "log_dir", "/a"))
+    assert not slow.unknown(("node", "4", "log_dir", "/a")), "it was removed from the cluster"
+    unconfigured = found(RuleKind.SYNC_LATENCY, view(sample(nodes=nodes), scrapes=False), above=1.0)
+    assert not unconfigured.unknown(("node", "3", "log_dir", "/a"))
 
 
 def test_hanging_transactions() -> None:

@@ -162,8 +162,11 @@ def _sync_latency(rule: AlarmRule, view: View) -> Assessment:
         for (node_id, path), p99_s in view.syncs.items()
         if p99_s > rule.above and (not rule.nodes or node_id in rule.nodes)
     }
-    known = {str(node_id) for node_id in view.syncs_known}
-    return Assessment(breaches, lambda subject: subject[1] not in known)
+    cluster = view.sample.state.cluster
+    assert cluster is not None
+    registered = {one.node_id for one in cluster.nodes} if view.scrapes else set()
+    unknown = {str(node_id) for node_id in registered - view.syncs_known}
+    return Assessment(breaches, lambda subject: subject[1] in unknown)
 
 
 def _hanging(rule: AlarmRule, view: View) -> Assessment:

@@ -28,6 +28,7 @@ class View(Struct, frozen=True, kw_only=True):
     tracks: SampleTracks
     syncs: Mapping[tuple[int, str], float] = field(default_factory=dict)  # (node id, directory): p99 in seconds
     syncs_known: frozenset[int] = frozenset()  # nodes that were scraped
+    scrapes: bool = True  # False: there are no addresses of metrics
 
 
 def none_unknown(_: Subject) -> bool:
