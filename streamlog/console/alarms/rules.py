@@ -181,8 +181,10 @@ DEFAULT_RULES: Final[Sequence[AlarmRule]] = (
 
 def matches(patterns: Sequence[str], name: str) -> bool:
     """`*` and `?`; `!` before a pattern excludes. Only exclusions: all other names match."""
-    wanted = [one for one in patterns if not one.startswith("!")]
-    excluded = [one[1:] for one in patterns if one.startswith("!")]
+    # To fnmatch, `[` begins a set of characters: names have it.
+    globs = [one.replace("[", "[[]") for one in patterns]
+    wanted = [one for one in globs if not one.startswith("!")]
+    excluded = [one[1:] for one in globs if one.startswith("!")]
     return (not wanted or any(fnmatchcase(name, one) for one in wanted)) and not any(
         fnmatchcase(name, one) for one in excluded
     )

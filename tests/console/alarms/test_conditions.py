@@ -224,6 +224,9 @@ def test_hanging_transactions() -> None:
         (("orders*", "!orders-tmp"), "orders-tmp", False),
         (("!a",), "b", True),
         (("A",), "a", False),
+        (("group [eu] billing*",), "group [eu] billing topic orders", True),
+        (("a[1-3]",), "a2", False),
+        (("*", "![eu]*"), "[eu]-orders", False),
     ],
 )
 def test_patterns(patterns: tuple[str, ...], name: str, expected: bool) -> None:
