@@ -142,7 +142,7 @@ class AlarmEngine:
         ]
         await self.book.keep(outcome, sample.at_s, deliveries)
         await self._notifier.put(deliveries)
-        if sample.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
+        if sample.monotonic_s - self._cleaned_s >= CLEANED_EACH_S and not self._sampler.clock_problem(sample):
             self._cleaned_s = sample.monotonic_s
             await self.book.clean(sample.at_s)
 

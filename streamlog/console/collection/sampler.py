@@ -148,7 +148,7 @@ class ClusterSampler:
         self._stored = now
         try:
             await self._off_loop(lambda: self._history.write(now.at_s, points))
-            clock_problem = self._clock_problem(now)
+            clock_problem = self.clock_problem(now)
             self.history_problem = clock_problem or self._history.database.notice
             if not clock_problem and now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
                 self._cleaned_s = now.monotonic_s
@@ -156,7 +156,7 @@ class ClusterSampler:
         except HistoryError as error:
             self.history_problem = str(error)
 
-    def _clock_problem(self, now: Sample) -> str:
+    def clock_problem(self, now: Sample) -> str:
         """Empty: none. After a step of days ahead the whole history would be older than it is kept."""
         first = self._first = self._first or now
         ahead_s = (now.at_s - first.at_s) - (now.monotonic_s - first.monotonic_s)

@@ -25,6 +25,7 @@ from streamlog.console.alarms.store import AlarmEvent, AlarmStore
 from streamlog.console.alarms.syncs import Scrape, SyncLatencies, parse, quantile
 from streamlog.console.collection.history import SampleHistory
 from streamlog.console.collection.history_database import HistoryDatabase, HistoryError
+from streamlog.console.collection.sample import Sample
 from streamlog.tls.authority import Authority
 from streamlog.tls.settings_files import client_settings
 from tests.console.alarms.receivers import WebhookReceiver, webhook_receiver
@@ -79,6 +80,11 @@ class Console:
 
 
 class NoSampler:
+    clock = ""
+
+    def clock_problem(self, _: Sample) -> str:
+        return self.clock
+
     def add_listener(self, key: object, listener: Callable[[], None]) -> None: ...
     def remove_listener(self, key: object) -> None: ...
 
@@ -193,6 +199,19 @@ async def test_a_clock_that_jumps_does_no_harm(console: Console, hook: WebhookRe
         assert engine.book.silences[0].until_s == pytest.approx(until_s + 500_000)
         assert engine.alarms(AlarmStatus.FIRING)
     assert hook.taken == []
+
+
+async def test_a_clock_set_forward_by_days_deletes_no_alarms(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoSampler, "clock", "This machine's clock was set forward by 100 days")
+    async with console.engine() as engine:
+        await console.step(engine, down=True)
+        await console.step(engine, down=True)
+        console.second = engine._cleaned_s
+        await console.step(engine, down=True, passed_s=100 * 86_400)
+        assert len(await engine.book.events(10)) == 1
+        monkeypatch.undo()
+        await console.step(engine, down=True)
+        assert await engine.book.events(10) == []
 
 
 async def test_a_database_that_fails_does_not_stop_the_alarms(
