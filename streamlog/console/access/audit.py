@@ -89,13 +89,11 @@ class AuditLog:
         self._write(update(AUDIT).where(AUDIT.c.id == number).values(result=result[:200]))
 
     def clean(self) -> None:
-        """Deletes the oldest lines beyond each kind's number."""
+        """Deletes the oldest lines beyond each kind's number. AccessError."""
         for kind, kept in KEPT.items():
             ids = select(AUDIT.c.id).where(AUDIT.c.kind == kind.value).order_by(AUDIT.c.id.desc())
-            with self._engine.connect() as connection:
-                last = connection.execute(ids.offset(kept).limit(1)).scalar()
-            if last is not None:
-                self._write(delete(AUDIT).where(AUDIT.c.kind == kind.value, AUDIT.c.id <= last))
+            last = ids.offset(kept).limit(1).scalar_subquery()
+            self._write(delete(AUDIT).where(AUDIT.c.kind == kind.value, AUDIT.c.id <= last))
 
     def lines(self, chosen: AuditFilter, *, before: int | None = None, limit: int = PAGE_MAX) -> list[AuditLine]:
         """The newest first; `before`: those with a lower id."""

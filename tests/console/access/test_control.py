@@ -245,6 +245,14 @@ def test_each_kind_is_bounded_on_its_own(engine: Engine, monkeypatch: pytest.Mon
     assert [one.target for one in log.lines(AuditFilter(kind="login"))] == ["194", "193"]
 
 
+def test_lines_that_cannot_be_cleaned_are_an_error_of_the_audit_log(engine: Engine) -> None:
+    log = AuditLog(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE audit"))
+    with pytest.raises(AccessError, match="audit log cannot be read or written: no such table"):
+        log.clean()
+
+
 def test_filters_and_pages(engine: Engine) -> None:
     at_s = 0.0
     log = AuditLog(engine, lambda: at_s)
