@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,49 @@ def test_the_file_on_disk(tmp_path: Path) -> None:
     path.unlink()
     storage.reload()
     assert "r" not in storage.settings.rules
+
+
+def test_a_file_that_cannot_be_read_and_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "alarms.toml"
+    path.write_text(RULE)
+    storage = RuleStorage(path)
+    storage.reload()
+    path.unlink()
+    path.mkdir()
+    assert storage.reload()
+    assert storage.problems == [f"{path}: Is a directory"]
+    assert not storage.reload(), "nothing has changed"
+    path.rmdir()
+    assert storage.reload()
+    assert storage.complete
+    assert "r" not in storage.settings.rules
+    path.mkdir()
+    storage.reload()
+    path.rmdir()
+    path.write_text(RULE)
+    assert storage.reload()
+    assert "r" in storage.settings.rules
+
+
+def test_an_edit_is_written_in_utf_8_in_any_locale(tmp_path: Path) -> None:
+    path = tmp_path / "alarms.toml"
+    path.write_text(f"# für Tests\n{RULE}", encoding="utf-8")
+    script = (
+        "import pathlib, sys\n"
+        "from streamlog.console.alarms.settings.rule_storage import RuleStorage\n"
+        "RuleStorage(pathlib.Path(sys.argv[1])).edit(lambda text: text + '# end\\n')\n"
+    )
+    env = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", script, str(path)], env=env, check=True)
+    assert path.read_text(encoding="utf-8") == f"# für Tests\n{RULE}# end\n"
+
+
+def test_a_rule_is_added_to_an_inline_table() -> None:
+    rule = AlarmRule(name="n", kind=RuleKind.NO_QUORUM)
+    text = with_rule('rules = {a = {kind = "node_down"}}\n', rule)
+    assert set(read_settings(text).own) == {"a", "n"}
+    assert read_settings(text).rules["n"] == rule
+    assert without_rule(text, "n") == 'rules = {a = {kind = "node_down"}}\n'
 
 
 def test_the_example_is_valid() -> None:

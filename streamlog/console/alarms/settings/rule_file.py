@@ -28,7 +28,7 @@ from typing import Any, Final, TypeVar, cast
 import tomlkit
 from msgspec import Struct, field
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import Table
+from tomlkit.items import InlineTable, Table
 
 from streamlog.console.alarms.channels import Channel
 from streamlog.console.alarms.durations import duration_text
@@ -167,7 +167,8 @@ def with_rule(text: str, rule: AlarmRule) -> str:
     if rules is None:
         rules = document["rules"] = tomlkit.table(is_super_table=True)
     old = rules.get(rule.name)
-    table = cast(Table, old if old is not None else tomlkit.table())
+    new = tomlkit.inline_table() if isinstance(rules, InlineTable) else tomlkit.table()
+    table = cast(Table, new if old is None else old)
     fields = _fields(rule)
     for key in [key for key in table if key not in fields]:
         del table[key]

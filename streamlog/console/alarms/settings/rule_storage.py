@@ -11,8 +11,8 @@ from streamlog.console.alarms.settings.rule_file import DEFAULT_SETTINGS, AlarmS
 from streamlog.regular_file import read_regular
 
 FILE_BYTES_MAX: Final = 1 << 20
-_Version = tuple[int, int, int] | None
-"""Inode, modification time, size; None: there is no file."""
+_Version = tuple[int, int, int] | str
+"""Inode, modification time, size; empty: there is no file; else why it cannot be read."""
 
 
 class RuleStorage:
@@ -22,8 +22,7 @@ class RuleStorage:
         self.path = path
         self.settings: AlarmSettings = DEFAULT_SETTINGS
         self.problems: list[str] = []
-        self.loaded = False
-        self._version: _Version = None
+        self._version: _Version | None = None  # None: not read yet
 
     @property
     def complete(self) -> bool:
@@ -32,25 +31,25 @@ class RuleStorage:
 
     def reload(self) -> bool:
         """True: the file changed since the last call."""
+        before = self._version
         try:
-            version = self._current()
-            if self.loaded and version == self._version:
+            self._version = self._current()
+            if self._version == before:
                 return False
-            self.settings = DEFAULT_SETTINGS if version is None else read_settings(self.text())
+            self.settings = read_settings(self.text()) if self._version else DEFAULT_SETTINGS
             self.problems = []
         except RuleFileError as error:
             self.problems = [f"{self.path}: {one}" for one in error.problems]
         except OSError as error:
-            version = None
+            self._version = str(error.strerror)
             self.problems = [f"{self.path}: {error.strerror}"]
-        self._version, self.loaded = version, True
-        return True
+        return self._version != before
 
     def _current(self) -> _Version:
         try:
             found = self.path.stat()
         except FileNotFoundError:
-            return None
+            return ""
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def text(self) -> str:
@@ -73,7 +72,7 @@ class RuleStorage:
         try:
             mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-            with os.fdopen(descriptor, "w") as file:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
