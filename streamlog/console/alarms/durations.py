@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PARTS: Final = re.compile(r"(\d{1,9})(ms|s|m|h|d)", re.ASCII)
 DURATION_MAX_S: Final = 366 * 86_400.0
 
@@ -15,7 +15,7 @@ def duration_s(text: str) -> float:
     parts = _PARTS.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("must be a duration such as 200ms, 30s, 5m, 1h or 2d")
-    found = sum(int(number) * _UNITS[unit] for number, unit in parts)
+    found = sum(int(number) * _UNITS_MS[unit] for number, unit in parts) / 1000
     if found > DURATION_MAX_S:
         raise ValueError("must be at most 366d")
     return found
