@@ -6,8 +6,9 @@
     2         10 min    90 days
 
 A point of a coarser tier is the mean of the finer ones. A value that has not changed since the last point of its series
-is not written, and is filled in when reading: idle series take no space. The series SAMPLED has a point for each
-sample, so that a time in which the console did not run is a gap and not a level line.
+is written again only REPEATS times within the tier's retention, and is filled in when reading: idle series take little
+space. The series SAMPLED has a point for each sample, so that a time in which the console did not run is a gap and not
+a level line.
 
 What happens to a corrupt file, or to one that is replaced while the console runs, is in `history_database`.
 
@@ -49,6 +50,8 @@ SCHEMA_VERSION: Final = 1
 SAMPLED: Final[Series] = ("console.looked", "")
 GAP_STEPS: Final = 3
 """A longer pause between samples is a gap."""
+REPEATS: Final = 24
+"""How often an unchanged value is written within the retention of its tier: else its only point would be deleted."""
 POINTS_MAX: Final = 2_200
 """Of one line of a chart; the coarsest tier may have more."""
 SIZE_BYTES_MAX: Final = 512 << 20
@@ -107,7 +110,7 @@ class SampleHistory:
         self.database = database  # other parts of the console keep tables in it, too
         self._opened_count = database.opened_count
         self._ids: dict[Series, int] = {}
-        self._last: dict[tuple[int, int], float] = {}  # (series, tier) -> the last value written
+        self._last: dict[tuple[int, int], Point] = {}  # (series, tier) -> the last one written
         self._gathering: dict[tuple[int, int], _Gathering] = {}
         self._written_s = 0.0  # when the last sample was written
         self._sampled: Set[Series] = frozenset()  # what it had
@@ -192,9 +195,11 @@ class SampleHistory:
         return rows
 
     def _row(self, series: int, tier: int, at_s: int, value: float, *, always: bool) -> list[dict[str, float]]:
-        if self._last.get((series, tier)) == value and not always:
+        last = self._last.get((series, tier))
+        repeated_s = TIERS[tier].kept_s // REPEATS
+        if last is not None and last.value == value and at_s < last.at_s + repeated_s and not always:
             return []
-        self._last[series, tier] = value
+        self._last[series, tier] = Point(at_s, value)
         return [{"series": series, "tier": tier, "at": at_s, "value": value}]
 
     def read(self, series: Series, from_s: float, to_s: float) -> list[Point]:

@@ -139,6 +139,21 @@ def test_series_that_are_no_more_are_forgotten(tmp_path: Path) -> None:
     assert history.read(LAG, later_s, later_s) == [Point(later_s, 5)]
 
 
+def test_an_idle_series_is_there_after_its_first_points_were_deleted(tmp_path: Path) -> None:
+    history, hour_s = opened(tmp_path), 3_600
+    for step in range(2 * 24 * 6):
+        history.write(step * 600, {LAG: 5})
+        if step % 6 == 0:
+            history.clean(step * 600)
+    end_s = step * 600
+    for span_s in (hour_s, 6 * hour_s):
+        found = history.read(LAG, end_s - span_s, end_s)
+        assert (found[0], found[-1]) == (Point(end_s - span_s, 5), Point(end_s, 5))
+    with history.database.engine.connect() as connection:
+        points = connection.exec_driver_sql("SELECT count(*) FROM points GROUP BY series ORDER BY 1").scalars().all()
+    assert points[0] < points[1] / 5
+
+
 def test_the_file_is_bounded_with_the_points_of_all_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = opened(tmp_path)
     for step in range(400):
