@@ -302,6 +302,24 @@ def test_sync_latency_is_the_quantile_of_what_came_between() -> None:
     assert syncs.p99_s(31)[1] == frozenset(), "the node restarted"
 
 
+async def test_a_sync_latency_alarm_ends_when_no_metrics_are_scraped_any_more(console: Console) -> None:
+    url, inf = "http://127.0.0.1:1/metrics", float("inf")
+    console.rules.write_text(f'metrics = ["{url}"]\n[rules.sync-latency]\nkind = "sync_latency"\nfor = "0s"\n')
+    async with console.engine() as engine:
+        for count in (0.0, 100.0):
+            engine._syncs.add(url, console.second + count / 10, Scrape(2, {"/a": {0.1: 0.0, 10.0: count, inf: count}}))
+        await console.step(engine, down=False)
+        assert [one.subject for one in engine.alarms(AlarmStatus.FIRING)] == [("node", "2", "log_dir", "/a")]
+        console.rules.write_text("'")
+        for _ in range(3):
+            await console.step(engine, down=False, passed_s=60)
+        assert engine.alarms(AlarmStatus.FIRING), "the node is not scraped at the moment"
+        console.rules.unlink()
+        for _ in range(3):
+            await console.step(engine, down=False, passed_s=60)
+        assert not engine.alarms(AlarmStatus.FIRING)
+
+
 def test_sync_latency_of_a_node_that_serves_https_to_holders_of_a_certificate(tmp_path: Path) -> None:
     rig = ServedHttps(tmp_path)
     rig.own = {"listener.name.https.ssl.client.auth": "required"}
