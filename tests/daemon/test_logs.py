@@ -108,6 +108,46 @@ class TestLevels:
                 assert resolved(module) not in ("streamlog", ROOT), module
 
 
+class TestLinesWithinAWrite:
+    """The garbage collector may run within a write, and what it collects may log."""
+
+    def test_it_follows_the_line_that_is_written(self) -> None:
+        written: list[str] = []
+
+        class Collecting(io.StringIO):
+            def write(self, text: str) -> int:
+                if not written:
+                    lines.write("WARN", "second")
+                    lines.write("WARN", "third")
+                written.append(text)
+                return len(text)
+
+        lines = LogLines(1, Collecting())
+        thread = threading.Thread(target=lines.write, args=("INFO", "first"), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert [line.split()[-1] for line in written] == ["first", "second", "third"]
+
+    def test_it_is_written_although_the_other_one_is_lost(self) -> None:
+        written: list[str] = []
+
+        class Failing(io.StringIO):
+            def write(self, text: str) -> int:
+                if "first" in text:
+                    lines.write("WARN", "second")
+                    raise OSError(28, "no space")
+                written.append(text)
+                return len(text)
+
+        lines = LogLines(1, Failing())
+        thread = threading.Thread(target=lines.write, args=("INFO", "first"), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert lines.lost_lines == 1
+        assert [line.split()[-1] for line in written] == ["second"]
+
+
 class TestRotation:
     def test_files_are_kept_up_to_the_count_and_the_size(self, tmp_path: Path) -> None:
         out = LogFile(tmp_path / "n.log", max_bytes=1_000, kept=2)
@@ -197,6 +237,16 @@ class TestLibraries:
         self.levels.alter({"grpc": LogLevel.DEBUG})
         logging.getLogger("grpc.x").debug("shown")
         assert [one["message"] for one in json_lines(out.getvalue())] == ["grpc.x: shown"]
+
+    def test_a_record_waits_for_no_other_that_is_being_written(self, out: io.StringIO) -> None:
+        handler = logging.getLogger().handlers[0]
+        record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "lost", (), None)
+        with handler.lock or threading.RLock():  # another thread is in the handler, and waits for the log
+            thread = threading.Thread(target=handler.handle, args=(record,), daemon=True)
+            thread.start()
+            thread.join(10)
+            assert not thread.is_alive()
+        assert [one["message"] for one in json_lines(out.getvalue())] == ["asyncio: lost"]
 
     def test_a_failed_thread_is_a_line(self, out: io.StringIO) -> None:
         thread = threading.Thread(target=lambda: 1 // 0, name="worker")

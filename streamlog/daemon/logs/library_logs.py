@@ -23,6 +23,13 @@ class _Lines(logging.Handler):
         super().__init__()
         self._lines = lines
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without the handler's lock: a record that is made within the write of a line, by the garbage collector, would
+        wait for the thread that has this lock and waits for that write.
+        """
+        self.emit(record)
+        return True
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record)

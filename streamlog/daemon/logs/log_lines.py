@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -41,7 +42,9 @@ class LogLines:
         self._out = out
         self._levels = levels or LogLevels()
         self._as_json = as_json
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._unwritten: deque[str] = deque()
+        self._is_writing = False
         self.lost_lines = 0
 
     def __call__(self, event: str, /, **fields: object) -> None:
@@ -71,12 +74,25 @@ class LogLines:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ms // 1000))
             text = "\n    ".join(lines)
             line = f"{stamp}.{now_ms % 1000:03} {level:5} node {self._node_id}: {text}\n"
+        with self._lock:
+            self._unwritten.append(line)
+            if not self._is_writing:
+                self._write_all()
+
+    def _write_all(self) -> None:
+        """A write may run the garbage collector, and so what logs a line in this thread: a `__del__` that fails, a task
+        whose error was not retrieved. Such a line follows the one that is being written.
+        """
+        self._is_writing = True
         try:
-            with self._lock:
-                self._out.write(line)
-                self._out.flush()
-        except OSError:
-            self.lost_lines += 1  # the disk of the log is full or failed, which does not stop the node
+            while self._unwritten:
+                try:
+                    self._out.write(self._unwritten.popleft())
+                    self._out.flush()
+                except OSError:
+                    self.lost_lines += 1  # the disk of the log is full or failed, which does not stop the node
+        finally:
+            self._is_writing = False
 
     def _json_line(
         self, now_ms: int, level: str, message: str, logger: str, event: str, fields: Mapping[str, object]
