@@ -22,6 +22,7 @@ from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.client.admin.async_admin import AsyncAdmin
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -32,6 +33,7 @@ _GROUP: Final = AclResourceType.GROUP
 _TRANSACTION: Final = AclResourceType.TRANSACTIONAL_ID
 _CLUSTER: Final = AclResourceType.CLUSTER
 _PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
+_Who = tuple[str | None, AclPermission | None, tuple[str, ...]]
 
 
 @click.group(cls=Noun)
@@ -62,33 +64,85 @@ class _Given(Struct, frozen=True, kw_only=True):
             )
         if not (self.allowed or self.denied):
             raise click.UsageError("Give a principal: --allow-principal User:NAME, or --deny-principal.")
-        found = []
-        for kind, name, operation in self._operations():
-            who = [(one, AclPermission.ALLOW, self.allow_hosts) for one in self.allowed]
-            who += [(one, AclPermission.DENY, self.deny_hosts) for one in self.denied]
-            for principal, permission, hosts in who:
-                found += [
-                    Acl(
-                        resource_type=kind,
-                        name=name,
-                        pattern_type=PatternType.LITERAL if kind is _CLUSTER else pattern,
-                        principal=principal,
-                        operation=operation,
-                        permission=permission,
-                        host=host,
-                    )
-                    for host in hosts or (WILDCARD,)
-                ]
-        return list(dict.fromkeys(found))
+        return list(
+            dict.fromkeys(
+                Acl(
+                    resource_type=kind,
+                    name=name,
+                    pattern_type=PatternType.LITERAL if kind is _CLUSTER else pattern,
+                    principal=principal,
+                    operation=operation,
+                    permission=permission,
+                    host=host,
+                )
+                for kind, name, operation in self._rights()
+                for principal, permission, hosts in self._who()
+                for host in hosts or (WILDCARD,)
+            )
+        )
 
-    def _operations(self) -> Iterator[tuple[AclResourceType, str, AclOperation]]:
-        if not (self.producer or self.consumer):
-            if not self.resources:
-                raise click.UsageError("Give a resource: --topic, --group, --transactional-id or --cluster.")
-            for kind, name in self.resources:
-                for operation in self.operations or (_O.ALL,):
-                    yield kind, name, operation
+    def filters(self, principals: tuple[str, ...]) -> list[AclFilter]:
+        """Of the entries to which all that is given applies. UsageError."""
+        if principals and self._who():
+            raise click.UsageError("--principal cannot be given with --allow-principal or --deny-principal.")
+        match = self.pattern == "match"
+        if match and not self.resources:
+            raise click.UsageError("--resource-pattern-type match needs a resource, such as --topic NAME.")
+        who: list[_Who] = [*self._who()]
+        for one in () if who else principals or (None,):
+            some: list[_Who] = [
+                (one, AclPermission.ALLOW, self.allow_hosts),
+                (one, AclPermission.DENY, self.deny_hosts),
+            ]
+            who += [of for of in some if of[2]] or [(one, None, ())]
+        return [
+            AclFilter(
+                resource_type=kind,
+                name=name,
+                pattern_type=None if kind is _CLUSTER else _PATTERNS.get(self.pattern or "any"),
+                match=match,
+                principal=principal,
+                operation=operation,
+                permission=permission,
+                host=host,
+            )
+            for kind, name, operation in self._selected()
+            for principal, permission, hosts in who
+            for host in hosts or (None,)
+        ]
+
+    def _who(self) -> list[tuple[str, AclPermission, tuple[str, ...]]]:
+        """Principals, and their hosts. UsageError."""
+        if self.idempotent and not self.producer:
+            raise click.UsageError("--idempotent needs --producer.")
+        if self.allowed or self.denied:
+            for flag, hosts, of in (("allow", self.allow_hosts, self.allowed), ("deny", self.deny_hosts, self.denied)):
+                if hosts and not of:
+                    raise click.UsageError(f"--{flag}-host needs --{flag}-principal User:NAME.")
+        return [
+            *((one, AclPermission.ALLOW, self.allow_hosts) for one in self.allowed),
+            *((one, AclPermission.DENY, self.deny_hosts) for one in self.denied),
+        ]
+
+    def _rights(self) -> Iterator[tuple[AclResourceType, str, AclOperation]]:
+        if self.producer or self.consumer:
+            yield from self._rights_of_clients()
             return
+        if not self.resources:
+            raise click.UsageError("Give a resource: --topic, --group, --transactional-id or --cluster.")
+        for kind, name in self.resources:
+            for operation in self.operations or (_O.ALL,):
+                yield kind, name, operation
+
+    def _selected(self) -> Iterator[tuple[AclResourceType | None, str | None, AclOperation | None]]:
+        if self.producer or self.consumer:
+            yield from self._rights_of_clients()
+            return
+        for kind, name in self.resources or ((None, None),):
+            for operation in self.operations or (None,):
+                yield kind, name, operation
+
+    def _rights_of_clients(self) -> Iterator[tuple[AclResourceType, str, AclOperation]]:
         if self.operations:
             raise click.UsageError("--operation cannot be given with --producer or --consumer, which have their own.")
         names = {kind: [name for of, name in self.resources if of is kind] for kind in AclResourceType}
@@ -233,21 +287,21 @@ def add(target: Target, **options: Any) -> None:
 @click.option("--principal", "principals", metavar="User:NAME", multiple=True, help="All entries of this principal.")
 @cluster_options
 def remove(target: Target, principals: tuple[str, ...], **options: Any) -> None:
-    """Remove the entries that 'acl add' makes with the same options, or all of a principal.
+    """Remove the entries that 'acl add' makes with the same options; or, without --allow-principal and
+    --deny-principal, all to which every option given applies, those that deny too.
 
     \b
     Examples:
       streamlogctl acl remove --allow-principal User:alice --producer --topic orders
       streamlogctl acl remove --principal User:alice
+      streamlogctl acl remove --principal User:alice --topic orders
       streamlogctl acl remove --topic orders
     """
     given = _given(options)
-    filters = [AclFilter(principal=principal) for principal in principals]
+    filters = given.filters(principals)
     if given.allowed or given.denied:
-        filters += [_exactly(entry) for entry in given.acls()]
-    elif not principals:
-        filters += _filters(given)
-    if filters == [AclFilter()] or not filters:
+        filters = [_exactly(entry) for entry in given.acls()]
+    elif not (principals or given.resources):
         raise click.UsageError("Give what to remove: a resource, such as --topic NAME, or --principal User:NAME.")
     removed = with_admin(target, lambda admin: admin.delete_acls(filters))
     for entry in removed:
@@ -262,7 +316,7 @@ def remove(target: Target, principals: tuple[str, ...], **options: Any) -> None:
 @output_option
 @cluster_options
 def list_acls(target: Target, output: Output, principals: tuple[str, ...], **options: Any) -> None:
-    """List entries: all, of resources, or of principals.
+    """List entries: all, or those to which every option given applies.
 
     \b
     Examples:
@@ -270,13 +324,12 @@ def list_acls(target: Target, output: Output, principals: tuple[str, ...], **opt
       streamlogctl acl list --topic orders --resource-pattern-type match
       streamlogctl acl list --principal User:alice
     """
-    filters = _filters(_given(options))
-    rows: dict[Acl, Row] = {}
-    for wanted in filters:
-        for entry in with_admin(target, lambda admin, wanted=wanted: admin.describe_acls(wanted)):  # type: ignore[misc]
-            if not principals or entry.principal in principals:
-                rows[entry] = _row(entry)
-    show_rows(output, list(rows.values()), columns=_COLUMNS)
+    filters = _given(options).filters(principals)
+
+    async def work(admin: AsyncAdmin) -> dict[Acl, Row]:
+        return {entry: _row(entry) for wanted in filters for entry in await admin.describe_acls(wanted)}
+
+    show_rows(output, list(with_admin(target, work).values()), columns=_COLUMNS)
 
 
 @acl.command
@@ -307,16 +360,6 @@ def test(target: Target, principal: str, operation: str, host: str, **options: A
         say(f"{principal} {wanted.name} {what} {name}: {'yes' if found.allowed else 'no'}, {found.reason}")
     if refused:
         raise SystemExit(1)
-
-
-def _filters(given: _Given) -> list[AclFilter]:
-    pattern = _PATTERNS.get(given.pattern or "any")
-    match = given.pattern == "match"
-    if not given.resources:
-        return [AclFilter(pattern_type=pattern)]
-    return [
-        AclFilter(resource_type=kind, name=name, pattern_type=pattern, match=match) for kind, name in given.resources
-    ]
 
 
 def _exactly(entry: Acl) -> AclFilter:
