@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -47,11 +48,13 @@ class StartReport:
         self._pipe = pipe
 
     def send(self, problem: str = "") -> None:
-        """`problem`: empty if the node listens. Only the first call has an effect."""
-        if self._pipe is not None:
-            os.write(self._pipe, (problem or str(os.getpid())).encode()[:_LINE_BYTES_MAX])
-            os.close(self._pipe)
-            self._pipe = None
+        """`problem`: empty if the node listens. Only the first call has an effect; none where no process waits any more
+        (Ctrl-C, a closed terminal), which stops no node.
+        """
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            with suppress(OSError), open(pipe, "wb", buffering=0) as opened:
+                opened.write((problem or str(os.getpid())).encode(errors="replace")[:_LINE_BYTES_MAX])
 
 
 def detach(log: Path, *, max_bytes: int, kept: int) -> tuple[StartReport, LogFile]:

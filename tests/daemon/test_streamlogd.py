@@ -17,7 +17,7 @@ import pytest
 
 from streamlog.config import PropertiesFile, load_node
 from streamlog.daemon.arguments import parse_arguments
-from streamlog.daemon.background import DaemonFiles
+from streamlog.daemon.background import DaemonFiles, StartReport
 from streamlog.daemon.free_ports import free_ports
 from streamlog.daemon.logs.log_lines import VALUE_LENGTH_MAX, LogLines
 from streamlog.daemon.main import (
@@ -242,6 +242,23 @@ def test_a_node_in_the_background(tmp_path: Path) -> None:
     assert ended
     assert not (tmp_path / "data" / "streamlogd-1.pid").exists()
     assert "node 1: stopped" in log.read_text()
+
+
+def test_a_node_starts_although_the_process_that_waited_for_it_has_ended() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    report = StartReport(writing)
+    report.send()
+    report.send("stopped: disk full")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(writing)
+
+
+def test_why_a_start_failed_is_reported_whatever_it_quotes() -> None:
+    reading, writing = os.pipe()
+    StartReport(writing).send("/data/\udcff: no such directory")
+    with open(reading, "rb") as opened:
+        assert opened.read() == b"/data/?: no such directory"
 
 
 class FailingOutput(io.StringIO):
