@@ -13,8 +13,8 @@ from streamlog.cli.common.nouns import all_names, matching_topics, node_ids, top
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
-from streamlog.cli.partition.rebalance import Found, look, moved, plan_json, planned
-from streamlog.cli.partition.throttle import set_throttle, throttle_option
+from streamlog.cli.partition.rebalance import Found, carry_out, look, plan_json, planned
+from streamlog.cli.partition.throttle import throttle_option
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import Reassignment
 from streamlog.daemon.text_file import read_text
@@ -92,18 +92,17 @@ def reassign(
     wanted = _from_file(file, cancel=cancel) if file is not None else _from_options(named, replicas, cancel=cancel)
     if cancel and throttle is not None:
         raise click.UsageError("--throttle is for moves that begin, not for --cancel.")
-    if throttle is not None:
-        restore = with_admin(target, lambda admin: set_throttle(admin, throttle))
-    results = with_admin(target, lambda admin: admin.alter_partition_reassignments(wanted))
-    for result in results:
-        if result.error is None:
-            say(f"{'Cancelled the move of' if cancel else 'Moving'} {result.at}.")
-    end_with((str(result.at), result.error) for result in results)
-    if wait and not cancel:
-        with_admin(target, lambda admin: moved(admin, [one.at for one in wanted]))
+    wait = wait and not cancel
+    done = "Cancelled the move of" if cancel else "Moving"
+    results = with_admin(
+        target,
+        lambda admin: carry_out(
+            admin, wanted, wait=wait, throttle=throttle, on_started=lambda at: say(f"{done} {at}.")
+        ),
+    )
+    if wait and any(result.error is None for result in results):
         say("All replicas have moved.")
-        if throttle is not None:
-            with_admin(target, lambda admin: restore(admin))
+    end_with((str(result.at), result.error) for result in results)
 
 
 def _from_options(named: Sequence[TopicPartition], replicas: str | None, *, cancel: bool) -> list[Reassignment]:

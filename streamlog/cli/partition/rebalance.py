@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.partition.plan import Move, NotEnoughNodesError, Replicas, counts, moves
-from streamlog.cli.partition.throttle import set_throttle, throttle_option
+from streamlog.cli.partition.throttle import REMOVE_LIMIT, set_throttle, throttle_option
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ClusterDescription, NodeState, Reassignment, ReassignmentResult
 from streamlog.errors import StreamlogError
@@ -214,19 +214,34 @@ def _show(output: Output, found: Found, plan: Sequence[Move]) -> None:
 
 
 async def carry_out(
-    admin: AsyncAdmin, wanted: Sequence[Reassignment], *, wait: bool, throttle: int | None
+    admin: AsyncAdmin,
+    wanted: Sequence[Reassignment],
+    *,
+    wait: bool = False,
+    throttle: int | None = None,
+    on_started: Callable[[TopicPartition], None] = lambda _at: None,
 ) -> list[ReassignmentResult]:
-    """Starts the moves; with `wait`, returns once they have ended, and the limit is removed."""
-    restore: Callable[[AsyncAdmin], Awaitable[None]] | None = None
-    if throttle is not None:
-        restore = await set_throttle(admin, throttle)
+    """Starts the moves, or cancels them; with `wait`, returns once they have ended, and the limit is removed. Where a
+    call fails the limit stays: replicas may be moving.
+    """
+    restore = None if throttle is None else await set_throttle(admin, throttle)
     results: list[ReassignmentResult] = []
-    for start in range(0, len(wanted), _AT_ONCE):
-        results += await admin.alter_partition_reassignments(wanted[start : start + _AT_ONCE])
-    if wait:
-        await moved(admin, [one.at for one in results if one.error is None])
-        if restore is not None:
+    started: list[TopicPartition] = []
+    try:
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = await admin.alter_partition_reassignments(wanted[start : start + _AT_ONCE])
+            results += some
+            for at in (one.at for one in some if one.error is None):
+                started.append(at)
+                on_started(at)
+        if wait:
+            await moved(admin, started)
+        if restore is not None and (wait or not started):
             await restore(admin)
+    except BaseException:
+        if restore is not None:
+            say(f"The limit of moves stays: replicas may still be moving. To remove it: {REMOVE_LIMIT}", err=True)
+        raise
     return results
 
 
@@ -254,7 +269,7 @@ def _cancel(target: Target) -> None:
             Reassignment(at=TopicPartition(one.topic, PartitionId(one.partition.partition)), replicas=None)
             for one in moving
         ]
-        return await carry_out(admin, wanted, wait=False, throttle=None)
+        return await carry_out(admin, wanted)
 
     results = with_admin(target, work)
     say(f"Cancelled the moves of {sum(one.error is None for one in results)} partitions.")

@@ -13,7 +13,9 @@ from streamlog.client.admin.values import ConfigChange, ConfigResource, ConfigSo
 from streamlog.config import Operation
 
 _NAMES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-_REMOVE: Final = "streamlogctl config alter --all-brokers " + " ".join(f"--delete-config {name}" for name in _NAMES)
+REMOVE_LIMIT: Final = "streamlogctl config alter --all-brokers " + " ".join(
+    f"--delete-config {name}" for name in _NAMES
+)
 
 throttle_option = click.option(
     "--throttle",
@@ -36,7 +38,7 @@ async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], A
         if entry.source is ConfigSource.DYNAMIC_ALL_BROKERS and entry.value is not None
     }
     await admin.alter_config(everywhere, [ConfigChange(name=name, value=str(rate)) for name in _NAMES])
-    say(f"Moves are limited to {rate:,} bytes/s on each node. To remove the limit: {_REMOVE}")
+    say(f"Moves are limited to {rate:,} bytes/s on each node. To remove the limit: {REMOVE_LIMIT}", err=True)
 
     async def restore(admin: AsyncAdmin) -> None:
         await admin.alter_config(
@@ -48,6 +50,6 @@ async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], A
                 for name in _NAMES
             ],
         )
-        say("The limit of moves is removed." if not earlier else "The limit of moves is what it was before.")
+        say("The limit of moves is removed." if not earlier else "The limit of moves is what it was before.", err=True)
 
     return restore

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
+from streamlog.cli.common import session
+from streamlog.client.admin.async_admin import AsyncAdmin
+from streamlog.client.admin.values import ConfigChange, ConfigDescription, ConfigResource
+from streamlog.config import Operation
 from streamlog.errors import BrokerNotAvailableError, StorageError
 from tests.cli.served import USAGE, ServedCluster, refused
 
@@ -98,6 +104,82 @@ def test_a_file_of_kafkas_tool(served: ServedCluster, tmp_path: Path) -> None:
     done = served.run("partition", "reassign", "--reassignment-json-file", str(file))
     assert done.exit_code == USAGE
     assert "is not a list of reassignments" in done.stderr
+
+
+class Limits(AsyncAdmin):
+    """Of the nodes' settings: those of all nodes."""
+
+    values: ClassVar[dict[str, str]] = {}
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, names: Iterable[str] = ()
+    ) -> tuple[ConfigDescription, ...]:
+        return tuple(ConfigDescription(resource=one, entries=(), error=None) for one in resources)
+
+    async def alter_config(self, resource: ConfigResource, changes: Sequence[ConfigChange]) -> None:
+        for one in changes:
+            if one.operation is Operation.DELETE:
+                del self.values[one.name]
+            else:
+                self.values[one.name] = one.value
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(session, "AsyncAdmin", Limits)
+    monkeypatch.setattr(Limits, "values", {})
+    return Limits.values
+
+
+def test_the_limit_of_moves_is_removed_although_one_is_refused(
+    served: ServedCluster, limits: dict[str, str], tmp_path: Path
+) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2,1:2")
+    file = tmp_path / "moves.json"
+    moves = [{"topic": "t", "partition": 0, "replicas": [2, 1]}, {"topic": "t", "partition": 1, "replicas": [1, 9]}]
+    file.write_text(json.dumps({"partitions": moves}))
+    move = ("partition", "reassign", "--throttle", "1000", "--reassignment-json-file", str(file))
+    done = served.run(*move, "--wait")
+    assert done.exit_code == 1
+    assert done.stdout == "Moving t-0.\nAll replicas have moved.\n"
+    assert "The limit of moves is removed." in done.stderr
+    assert "node 9" in done.stderr
+    file.write_text(json.dumps({"partitions": moves[1:]}))
+    assert "The limit of moves is removed." in served.run(*move).stderr, "nothing is moving"
+    assert not limits
+
+
+def test_the_limit_of_moves_stays_where_their_end_is_unknown(
+    served: ServedCluster, limits: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise StorageError("the disk failed")
+
+    monkeypatch.setattr(Limits, "list_partition_reassignments", fails)
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    done = served.run("partition", "reassign", "t-0", "--replicas", "1,3", "--throttle", "1000", "--wait")
+    assert done.exit_code == 1
+    assert "The limit of moves stays" in done.stderr
+    assert "the disk failed" in done.stderr
+    assert set(limits.values()) == {"1000"}
+
+
+def test_a_rebalance_prints_one_document(served: ServedCluster, limits: dict[str, str]) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2,1:2")
+    done = served.run("cluster", "rebalance", "--to", "1,2", "--execute", "--throttle", "1000", "--wait", "-o", "json")
+    assert len(json.loads(done.stdout)["moves"]) == 1
+    assert "The limit of moves is removed." in done.stderr
+    assert not limits
+
+
+def test_a_long_file_is_sent_in_parts(served: ServedCluster, tmp_path: Path) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    file = tmp_path / "moves.json"
+    moves = [{"topic": "t", "partition": number, "replicas": [2, 1]} for number in range(2_001)]
+    file.write_text(json.dumps({"partitions": moves}))
+    done = served.run("partition", "reassign", "--reassignment-json-file", str(file))
+    assert done.stdout == "Moving t-0.\n"
+    assert "Error: t-2000: " in done.stderr
 
 
 def test_nodes_that_are_not_there(served: ServedCluster) -> None:
