@@ -13,6 +13,7 @@ from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.transaction_values import OpenTransactions, TransactionState
+from streamlog.model import INT64_MAX
 
 _LIST_COLUMNS: Final = ("transactional_id", "coordinator", "producer_id", "state")
 _COLUMNS: Final = (
@@ -52,7 +53,13 @@ def transaction() -> None:
     multiple=True,
     help="Only those in this state; can be repeated.",
 )
-@click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Only of this one; can be repeated.")
+@click.option(
+    "--producer-id",
+    "producer_ids",
+    type=click.IntRange(0, INT64_MAX),
+    multiple=True,
+    help="Only of this one; can be repeated.",
+)
 @output_option
 @cluster_options
 def list_(target: Target, output: Output, states: tuple[str, ...], producer_ids: tuple[int, ...]) -> None:
@@ -115,7 +122,9 @@ def describe(target: Target, output: Output, names: tuple[str, ...]) -> None:
     multiple=True,
     help="Only in this topic, or those that a regular expression matches; can be repeated.",
 )
-@click.option("--open-for-ms", type=click.IntRange(0), help="Minimum age. Default: the longest allowed timeout.")
+@click.option(
+    "--open-for-ms", type=click.IntRange(0, INT64_MAX), help="Minimum age. Default: the longest allowed timeout."
+)
 @click.option("--all", "all_open", is_flag=True, help="Also transactions that their coordinators will end.")
 @output_option
 @cluster_options
@@ -157,7 +166,9 @@ def find_hanging(
 @click.option(
     "--partition", "at", metavar="TOPIC-PARTITION", help="The partition of a hanging transaction; with --producer-id."
 )
-@click.option("--producer-id", type=click.IntRange(0), help="The producer of a hanging transaction; with --partition.")
+@click.option(
+    "--producer-id", type=click.IntRange(0, INT64_MAX), help="The producer of a hanging transaction; with --partition."
+)
 @cluster_options
 def abort(target: Target, name: str | None, at: str | None, producer_id: int | None) -> None:
     """Abort an id's open transaction, and fence its producer; or a hanging transaction in a partition.

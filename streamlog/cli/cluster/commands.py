@@ -19,6 +19,7 @@ from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.partition.rebalance import rebalance
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ClusterDescription, DrainProgress, NodeState
+from streamlog.model import INT32_MAX
 
 _NODE_COLUMNS: Final = (
     "node",
@@ -155,7 +156,7 @@ def unregister(target: Target, node_id: int) -> None:
 
 
 @click.command
-@click.option("--level", type=click.IntRange(1), help="Default: the highest level that all nodes support.")
+@click.option("--level", type=click.IntRange(1, INT32_MAX), help="Default: the highest level that all nodes support.")
 @cluster_options
 def upgrade(target: Target, *, level: int | None) -> None:
     """Raise metadata.version once all nodes run the new release. This cannot be undone.

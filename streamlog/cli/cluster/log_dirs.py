@@ -15,6 +15,7 @@ from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import FutureReplica, LogDirReplica, NodeLogDirs, Scrub
+from streamlog.model import INT32_MAX
 
 _DISK_COLUMNS: Final = (
     "node",
@@ -44,7 +45,9 @@ _REPLICA_COLUMNS: Final = (
 
 
 @click.command(name="log-dirs")
-@click.option("--broker", "node_ids", type=click.IntRange(0), multiple=True, help="Only of this node; can be repeated.")
+@click.option(
+    "--broker", "node_ids", type=click.IntRange(0, INT32_MAX), multiple=True, help="Only of this node; can be repeated."
+)
 @click.option(
     "--topic",
     "topics",

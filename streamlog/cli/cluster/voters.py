@@ -16,7 +16,7 @@ from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ClusterDescription, VoterDescription
 from streamlog.errors import StreamlogError, VoterNotFoundError
-from streamlog.model import BrokerId
+from streamlog.model import INT32_MAX, BrokerId
 
 _VOTER_COLUMNS: Final = ("node", "address", "role", "answers", "match_index", "lag")
 
@@ -98,7 +98,7 @@ def _role(leader: object, voter: VoterDescription) -> str:
 
 @click.command(name="add-voter")
 @click.option("--address", metavar="HOST:PORT", default="", help="The node's address; default: the registered one.")
-@click.option("--replace", "replaced", type=click.IntRange(0), help="A permanently lost voter.")
+@click.option("--replace", "replaced", type=click.IntRange(0, INT32_MAX), help="A permanently lost voter.")
 @node_argument
 @cluster_options
 def add_voter(target: Target, node_id: int, *, address: str, replaced: int | None) -> None:

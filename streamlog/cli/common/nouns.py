@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from streamlog.errors import InvalidRegularExpressionError, UnknownTopicOrPartitionError
-from streamlog.model import PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, PartitionId, TopicPartition
 
 if TYPE_CHECKING:  # most commands start faster without
     from streamlog.client.admin.async_admin import AsyncAdmin
@@ -52,7 +52,7 @@ def new_topics_argument(command: Command) -> Command:
 
 def node_argument(command: Command) -> Command:
     """One node, as `node_id`."""
-    return click.argument("node_id", metavar="NODE", type=click.IntRange(0))(command)
+    return click.argument("node_id", metavar="NODE", type=click.IntRange(0, INT32_MAX))(command)
 
 
 def topic_argument(command: Command) -> Command:
@@ -178,8 +178,10 @@ def topic_partition(text: str) -> TopicPartition:
 def node_ids(text: str, option: str) -> tuple[int, ...]:
     """Parses `1,2,3`."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise click.BadParameter(f"{text!r}: must be node ids, such as 1,2,3.", param_hint=option)
+    if not all(part.isdecimal() and float(part) <= INT32_MAX for part in parts):
+        raise click.BadParameter(
+            f"{text!r}: must be node ids, such as 1,2,3, each in 0..{INT32_MAX}.", param_hint=option
+        )
     return tuple(int(part) for part in parts)
 
 

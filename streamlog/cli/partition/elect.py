@@ -15,7 +15,7 @@ from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import Election, ElectionCandidate, ElectionType
 from streamlog.errors import ElectionNotNeededError
-from streamlog.model import PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, PartitionId, TopicPartition
 
 _ELECTED_COLUMNS: Final = ("partition", "leader", "outcome")
 _CANDIDATE_COLUMNS: Final = (
@@ -36,7 +36,7 @@ _UNKNOWN: Final = dict.fromkeys(("last_epoch", "log_end", "lost_records"), "unkn
 @click.option(
     "--topic", metavar="TOPIC", help="All partitions of this topic, or of those that a regular expression matches."
 )
-@click.option("--partition", "index", type=click.IntRange(0), help="With --topic: only this partition.")
+@click.option("--partition", "index", type=click.IntRange(0, INT32_MAX), help="With --topic: only this partition.")
 @click.option("--all-topic-partitions", "--all", "everything", is_flag=True, help="All partitions that need it.")
 @click.option(
     "--election-type",

@@ -17,14 +17,16 @@ from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import LogDir, ReplicaOnNode
 from streamlog.errors import StorageError, StreamlogError
-from streamlog.model import TopicPartition
+from streamlog.model import INT32_MAX, TopicPartition
 
 _LOOK_AGAIN_S: Final = 0.5
 
 
 @click.command(name="move-log-dir")
 @click.argument("partitions", metavar="TOPIC-PARTITION...", nargs=-1, required=True)
-@click.option("--broker", "node_id", type=click.IntRange(0), required=True, help="The node whose replicas move.")
+@click.option(
+    "--broker", "node_id", type=click.IntRange(0, INT32_MAX), required=True, help="The node whose replicas move."
+)
 @click.option(
     "--log-dir", "path", metavar="PATH", required=True, help="Where they move to, as in log.dirs of the node."
 )

@@ -17,7 +17,7 @@ from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import DamagedRange, PartitionDigests, PartitionRepairs, ReplicaDigest, ReplicaRepair
 from streamlog.errors import StreamlogError
-from streamlog.model import TopicPartition
+from streamlog.model import INT32_MAX, TopicPartition
 
 _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
 _REPAIR_COLUMNS: Final = ("partition", "node", "offsets", "outcome", "from", "file", "position", "reason")
@@ -30,7 +30,7 @@ _DIGEST_TIMEOUT_S: Final = 3_600.0
 @click.option(
     "--topic", "flag_names", metavar="TOPIC", multiple=True, help="As TOPIC; can be repeated; or a regular expression."
 )
-@click.option("--partition", "index", type=click.IntRange(0), help="Only this partition of each topic.")
+@click.option("--partition", "index", type=click.IntRange(0, INT32_MAX), help="Only this partition of each topic.")
 @output_option
 @cluster_options
 def verify(

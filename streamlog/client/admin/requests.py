@@ -18,7 +18,8 @@ from streamlog.client.admin.values import (
     TopicGrowth,
 )
 from streamlog.config import Operation
-from streamlog.model import Offset, TopicId, TopicPartition
+from streamlog.errors import InvalidRequestError
+from streamlog.model import INT32_MAX, Offset, TopicId, TopicPartition
 
 _RESOURCE_TYPES: Final = {
     ResourceType.TOPIC: pb.CONFIG_RESOURCE_TYPE_TOPIC,
@@ -43,9 +44,9 @@ def create_topics(topics: Iterable[NewTopic], *, validate_only: bool) -> pb.Crea
 def _new_topic(topic: NewTopic) -> pb.NewTopic:
     message = pb.NewTopic(name=topic.name, assignments=_assignments(topic.assignments), configs=topic.configs)
     if topic.partitions is not None:
-        message.partitions = topic.partitions
+        message.partitions = _int32(topic.partitions, "partitions")
     if topic.replication_factor is not None:
-        message.replication_factor = topic.replication_factor
+        message.replication_factor = _int32(topic.replication_factor, "replication_factor")
     return message
 
 
@@ -57,7 +58,7 @@ def create_partitions(growths: Iterable[TopicGrowth], *, validate_only: bool) ->
     topics = [
         pb.TopicGrowth(
             topic=growth.topic,
-            partition_count=growth.partition_count,
+            partition_count=_int32(growth.partition_count, "partition_count"),
             assignments=_assignments(growth.assignments),
         )
         for growth in growths
@@ -100,13 +101,13 @@ def digest_replicas(at: TopicPartition, start: Offset | None, end: Offset | None
 
 
 def topic_partitions(partitions: Iterable[TopicPartition]) -> list[common_pb2.TopicPartition]:
-    return [common_pb2.TopicPartition(topic=at.topic, partition=at.partition) for at in partitions]
+    return [common_pb2.TopicPartition(topic=at.topic, partition=_int32(at.partition, "partition")) for at in partitions]
 
 
 def _reassignment(one: Reassignment) -> pb.Reassignment:
-    message = pb.Reassignment(topic=one.at.topic, partition=one.at.partition)
+    message = pb.Reassignment(topic=one.at.topic, partition=_int32(one.at.partition, "partition"))
     if one.replicas is not None:
-        message.target.CopyFrom(pb.ReplicaAssignment(replicas=one.replicas))
+        message.target.CopyFrom(_assignment(one.replicas))
     return message
 
 
@@ -119,7 +120,18 @@ def _change(change: ConfigChange) -> pb.ConfigChange:
 
 
 def _assignments(assignments: Sequence[Sequence[int]]) -> list[pb.ReplicaAssignment]:
-    return [pb.ReplicaAssignment(replicas=replicas) for replicas in assignments]
+    return [_assignment(replicas) for replicas in assignments]
+
+
+def _assignment(replicas: Sequence[int]) -> pb.ReplicaAssignment:
+    return pb.ReplicaAssignment(replicas=[_int32(node_id, "replicas") for node_id in replicas])
+
+
+def _int32(value: int, field: str) -> int:
+    """InvalidRequestError for a number that no message can have."""
+    if abs(value) > INT32_MAX:
+        raise InvalidRequestError(f"{field}: {value} must be at most {INT32_MAX}", field=field, limit=INT32_MAX)
+    return value
 
 
 RESOURCE_TYPES: Final[Mapping[int, ResourceType]] = {number: kind for kind, number in _RESOURCE_TYPES.items()}

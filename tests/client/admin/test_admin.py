@@ -54,6 +54,24 @@ def test_a_client_that_is_not_started() -> None:
     asyncio.run(scenario())
 
 
+def test_numbers_that_no_message_holds() -> None:
+    async def scenario(bench: Bench) -> None:
+        beyond = TopicPartition("t", PartitionId(10**11))
+        calls = (
+            bench.admin.create_topic("t", 10**11),
+            bench.admin.create_topic("t", replication_factor=10**11),
+            bench.admin.grow_topic("t", 10**11),
+            bench.admin.elect_leaders([beyond]),
+            bench.admin.alter_partition_reassignments([values.Reassignment(at=beyond, replicas=None)]),
+            bench.admin.alter_partition_reassignments([values.Reassignment(at=T0, replicas=[10**11])]),
+        )
+        for call in calls:
+            with pytest.raises(InvalidRequestError, match="100000000000 must be at most 2147483647"):
+                await call
+
+    play(scenario)
+
+
 def test_topics_are_created_one_by_one_or_refused() -> None:
     async def scenario(bench: Bench) -> None:
         made, warned, refused = await bench.admin.create_topics(
