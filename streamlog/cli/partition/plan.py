@@ -6,14 +6,18 @@
 
 A partition keeps as many replicas, and at least as many racks as it has. Of the partitions that may move, one of the
 topic that is the most uneven between both nodes does, so topics are spread as well. What need not move does not.
+
+The partitions that may move are in heaps, by source and target. A move adds its partition again, where it may move now,
+and its topic, where that comes earlier now; entries that no longer hold are dropped when they are met.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heappop, heappush, heapreplace
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from streamlog.model import TopicPartition
 
@@ -55,6 +59,17 @@ def moves(
     ]
 
 
+class _Candidates(Struct):
+    """What may move from one node to another: topics by evenness, the least even first, and the partitions of each."""
+
+    topics: list[tuple[int, str]] = field(default_factory=list)
+    partitions: defaultdict[str, list[TopicPartition]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, at: TopicPartition, evenness: int) -> None:
+        heappush(self.partitions[at.topic], at)
+        heappush(self.topics, (evenness, at.topic))
+
+
 class _Placement:
     def __init__(
         self,
@@ -68,6 +83,7 @@ class _Placement:
         self._on: dict[int, set[TopicPartition]] = {node: set() for node in targets}  # movable ones
         self._counts: Counter[int] = Counter(dict.fromkeys(targets, 0))
         self._topics: Counter[tuple[int, str]] = Counter()
+        self._candidates: dict[tuple[int, int], _Candidates] = {}  # by source and target, of those looked at
         for at, replicas in current.items():
             for node in replicas:
                 self._note(at, node, 1)
@@ -84,6 +100,17 @@ class _Placement:
         replicas[replicas.index(source)] = target
         self._note(at, source, -1)
         self._note(at, target, 1)
+        for node in self._racks:
+            for one in replicas:
+                self._add(at, one, node)
+            for pair in ((target, node), (node, source)):
+                if pair in self._candidates:
+                    heappush(self._candidates[pair].topics, (self._evenness(at.topic, *pair), at.topic))
+
+    def _add(self, at: TopicPartition, source: int, target: int) -> None:
+        candidates = self._candidates.get((source, target))
+        if candidates is not None and self._may_move(at, source, target):
+            candidates.add(at, self._evenness(at.topic, source, target))
 
     def leave_others(self) -> None:
         for node in sorted(self._on.keys() - self._racks.keys()):
@@ -109,13 +136,29 @@ class _Placement:
 
     def _shift(self, source: int, target: int) -> bool:
         """One replica of the best partition, if there is one."""
-        candidates = [
-            at for at in self._on[source] if target not in self.replicas[at] and self._keeps_racks(at, source, target)
-        ]
-        if not candidates:
-            return False
-        self._move(min(candidates, key=lambda at: (self._evenness(at.topic, source, target), at)), source, target)
-        return True
+        candidates = self._candidates.get((source, target))
+        if candidates is None:
+            candidates = self._candidates[source, target] = _Candidates()
+            for at in self._on[source]:
+                self._add(at, source, target)
+        while candidates.topics:
+            known, topic = candidates.topics[0]
+            some = candidates.partitions[topic]
+            while some and not self._may_move(some[0], source, target):
+                heappop(some)
+            evenness = self._evenness(topic, source, target)
+            if not some:
+                heappop(candidates.topics)
+            elif evenness > known:
+                heapreplace(candidates.topics, (evenness, topic))
+            else:
+                self._move(some[0], source, target)
+                return True
+        return False
+
+    def _may_move(self, at: TopicPartition, source: int, target: int) -> bool:
+        replicas = self.replicas[at]
+        return source in replicas and target not in replicas and self._keeps_racks(at, source, target)
 
     def _evenness(self, topic: str, source: int, target: int) -> int:
         return self._topics[target, topic] - self._topics[source, topic]
@@ -129,27 +172,36 @@ class _Placement:
 
     def even_leaders(self) -> None:
         leaders = Counter(replicas[0] for replicas in self.replicas.values() if replicas)
+        led: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)  # by first and other replica
+        for at in sorted(self._movable & self.replicas.keys()):
+            for node in self.replicas[at][1:]:
+                led[self.replicas[at][0], node].append(at)
         while any(
-            self._hand_over(leaders, source) for source in sorted(self._racks, key=lambda one: (-leaders[one], one))
+            self._hand_over(leaders, led, source)
+            for source in sorted(self._racks, key=lambda one: (-leaders[one], one))
         ):
             pass
 
-    def _hand_over(self, leaders: Counter[int], source: int) -> bool:
+    def _hand_over(
+        self, leaders: Counter[int], led: defaultdict[tuple[int, int], list[TopicPartition]], source: int
+    ) -> bool:
         """One leadership of `source`, to the replica with the fewest."""
         best: tuple[int, TopicPartition, int] | None = None
-        for at in self._on[source]:
-            replicas = self.replicas[at]
-            if replicas[0] != source:
-                continue
-            for node in replicas[1:]:
-                if leaders[source] - leaders[node] > 1 and (best is None or (leaders[node], at, node) < best):
-                    best = (leaders[node], at, node)
+        for node in self._racks:
+            some = led[source, node]
+            if leaders[source] - leaders[node] > 1:
+                while some and self.replicas[some[0]][0] != source:
+                    heappop(some)
+                if some and (best is None or (leaders[node], some[0], node) < best):
+                    best = (leaders[node], some[0], node)
         if best is None:
             return False
         _, at, node = best
         replicas = self.replicas[at]
         index = replicas.index(node)
         replicas[0], replicas[index] = node, source
+        for other in replicas[1:]:
+            heappush(led[node, other], at)
         leaders[source] -= 1
         leaders[node] += 1
         return True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlog.cli.partition import plan
 from streamlog.cli.partition.plan import Move, NotEnoughNodesError, counts, moves
 from streamlog.model import PartitionId, TopicPartition
 
@@ -87,3 +91,33 @@ def test_any_cluster(data: st.DataObject) -> None:
     assert again == [], "a plan that was carried out is the end"
     if current and len(set(racks.values())) == 1:
         assert spread(found, targets)[0] <= 1
+
+
+def _lines_run(work: Callable[[], object]) -> int:
+    """Of the plan's code."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        nonlocal count
+        if frame.f_code.co_filename != plan.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_the_work_grows_as_the_number_of_partitions_does() -> None:
+    def work(count: int) -> int:
+        current: Current = {}
+        for index in range(count):
+            current |= topic(f"t{index}", (1, 2, 3))
+        return _lines_run(lambda: moves(current, dict.fromkeys((1, 2, 3, 4), "")))
+
+    assert work(200) < 3 * work(100)
