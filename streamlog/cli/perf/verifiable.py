@@ -40,10 +40,11 @@ def _settings_option(flag: str) -> Callable[[Any], Any]:
 
 
 class _Events:
-    """Lines of JSON on standard output, and whether the program is to end (SIGINT, SIGTERM)."""
+    """Lines of JSON on standard output, and whether the program is to end: SIGINT, SIGTERM, an output that failed."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
+        self._failed: OSError | None = None
 
     def listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -54,9 +55,21 @@ class _Events:
                 return  # not in the main thread, which alone has signals
 
     def print(self, name: str, **facts: object) -> None:
+        """Its error is kept for `check`: the caller may be a callback, whose errors the client only logs."""
         line = {"timestamp": time.time_ns() // 1_000_000, "name": name, **facts}
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
+        if self._failed is not None:
+            return
+        try:
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            self._failed = error
+            self.stopping.set()
+
+    def check(self) -> None:
+        """OSError if an event could not be printed."""
+        if self._failed is not None:
+            raise self._failed
 
 
 @verifiable.command
@@ -145,6 +158,7 @@ def produce(
             target_throughput=throughput,
             avg_throughput=round(acked / seconds, 1),
         )
+        events.check()
 
     finish_with_records(target, run())
     if acked < sent:
@@ -237,9 +251,11 @@ def consume(
                     continue
                 count += len(records)
                 _report(events, records, verbose=verbose)
+                events.check()
                 if not enable_autocommit:
                     await _commit(events, consumer, records)
         events.print("shutdown_complete")
+        events.check()
 
     finish_with_records(target, run())
 
