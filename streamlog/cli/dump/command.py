@@ -176,7 +176,12 @@ class _Printer:
         self._fs = fs
 
     def print_file(self, path: str, *, deep: bool, mode: IndexMode) -> None:
-        with progress(os.path.basename(path), os.path.getsize(path)) as advance:
+        try:
+            size = os.path.getsize(path)
+        except OSError as e:  # a running node deletes files
+            self._complain(f"{path}: {e.strerror}")
+            return
+        with progress(os.path.basename(path), size) as advance:
             for item in self._items(path, deep=deep, mode=mode):
                 self._print(path, item)
                 advance(_position(item))

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import struct
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
+from streamlog.cli.dump import command
 from streamlog.model import Offset
+from streamlog.ports import FileSystem
 from streamlog.records import BatchFields, Codec, encode_batch
+from streamlog.storage import dump as storage_dump
+from streamlog.storage.dump import Item
 from tests.cli.conftest import Dump
 from tests.cli.dump.kafka_files import TARGET
 from tests.cli.dump.logs import LOG, START_MS, one, write_log
@@ -226,6 +231,22 @@ def test_a_damaged_file_does_not_hide_the_next(tmp_path: Path, dump: Dump) -> No
     done = dump(bad, good)
     assert done.exit_code == 1
     assert payloads(done.stdout) == values(1)
+
+
+def test_a_file_that_a_running_node_deletes(tmp_path: Path, dump: Dump, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = write_log(tmp_path, [one(0)])
+    deleted = write_log(tmp_path, [one(1)], "00000000000000000001.log")
+    last = write_log(tmp_path, [one(2)], "00000000000000000002.log")
+
+    def read(fs: FileSystem, path: str, **options: Any) -> Iterator[Item]:
+        Path(deleted).unlink(missing_ok=True)
+        yield from storage_dump.read(fs, path, **options)
+
+    monkeypatch.setattr(command, "read", read)
+    done = dump(first, deleted, last)
+    assert done.exit_code == 1
+    assert done.stderr == f"{deleted}: No such file or directory\n"
+    assert payloads(done.stdout) == values(0, 2)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, dump: Dump) -> None:
