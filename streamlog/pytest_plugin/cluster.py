@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -116,7 +117,12 @@ class InProcessCluster:
     def start(self) -> Self:
         """Until all nodes serve. RequestTimedOutError, or the error that stopped a node."""
         self._thread.start()
-        self._run(self._start_all())
+        try:
+            self._run(self._start_all())
+        except BaseException:
+            with suppress(Exception):  # the error of the start is the cause
+                self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -197,6 +203,8 @@ class InProcessCluster:
                     starts.create_task(node.start())
         except TimeoutError:
             raise RequestTimedOutError(f"the cluster did not start within {START_TIMEOUT_S:g} s") from None
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         # Then a topic may have a replica on each.
         running = sum(node.running for node in self._nodes.values())
         await self._wait_until_all(lambda image: sum(broker.active for broker in image.brokers.values()) >= running)

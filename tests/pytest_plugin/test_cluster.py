@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def test_other_sizes_and_settings(tmp_path: Path) -> None:
             cluster.principal("alice")
     with pytest.raises(InvalidConfigError):
         InProcessCluster(tmp_path, settings={"num.partitions": "none"})
+
+
+def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
+    (tmp_path / "node-1").write_text("a file in the place of the directory")
+    before = set(threading.enumerate())
+    cluster = InProcessCluster(tmp_path, nodes=3)
+    with pytest.raises(StorageError, match="node-1 cannot be opened"):
+        cluster.start()
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_defect_of_a_node_is_not_passed_over(tmp_path: Path) -> None:
