@@ -19,7 +19,7 @@ from streamlog.cli.console.users import console_failures, data_options, user
 from streamlog.errors import StreamlogError
 
 PORT: Final = 8048
-
+_PORTS: Final = {"http": 80, "https": 443}
 
 _PATH: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
 
@@ -76,10 +76,7 @@ def console(
         return
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("Give --tls-cert and --tls-key together.")
-    if public_url and not is_origin(public_url):
-        raise click.UsageError(
-            f"--public-url {public_url}: give scheme and host alone, such as https://console.example."
-        )
+    public_origin = origin_of(public_url) if public_url else ""
     check_proxies(forwarded_from)
     with console_failures():
         from streamlog.console.server import ServerOptions, serve
@@ -91,7 +88,7 @@ def console(
             port=port,
             tls_cert=tls_cert,
             tls_key=tls_key,
-            public_url=public_url,
+            public_url=public_origin,
             forwarded_from=forwarded_from,
             access_file=access,
             alarms=alarms,
@@ -109,15 +106,19 @@ def console(
             raise click.ClickException(f"{where}: {error.strerror or error}.") from None
 
 
-def is_origin(url: str) -> bool:
-    parts = urlsplit(url)
-    return (
-        parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and "@" not in parts.netloc
-        and parts.path in ("", "/")
-        and not parts.query
-    )
+def origin_of(url: str) -> str:
+    """As browsers send it, with which it is compared: the host in lower case, no default port. UsageError."""
+    wrong = click.UsageError(f"--public-url {url}: give scheme and host alone, such as https://console.example.")
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+    except ValueError:
+        raise wrong from None
+    beyond = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in _PORTS or not host or beyond:
+        raise wrong
+    shown_port = "" if port in (None, _PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{shown_port}"
 
 
 def check_proxies(addresses: str) -> None:

@@ -1,0 +1,41 @@
+"""Options of `streamlogctl console`."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from streamlog.cli.console.commands import origin_of
+
+
+@pytest.mark.parametrize(
+    ("given", "origin"),
+    [
+        ("https://console.example/", "https://console.example"),
+        ("HTTPS://Console.Example:443", "https://console.example"),
+        ("http://console.example:80", "http://console.example"),
+        ("http://console.example:443", "http://console.example:443"),
+        ("https://[2001:DB8::1]:8443", "https://[2001:db8::1]:8443"),
+        ("https://b\u00fccher.example", "https://xn--bcher-kva.example"),
+    ],
+)
+def test_the_public_address_is_compared_as_browsers_send_it(given: str, origin: str) -> None:
+    assert origin_of(given) == origin
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "https://[x",
+        "https://console.example:abc",
+        "https://console.example:65536",
+        "https://console..example",
+        "https://console.example/#x",
+        "https://a:b@console.example",
+        "https://",
+        "ftp://console.example",
+    ],
+)
+def test_an_address_that_no_browser_sends_is_wrong_usage(given: str) -> None:
+    with pytest.raises(click.UsageError, match="give scheme and host alone"):
+        origin_of(given)
