@@ -14,7 +14,7 @@ from streamlog.cli.common.target import Target, cluster_options
 _COLUMNS: Final = ("user", "principal")
 _password_option = click.option(
     "--password-file",
-    type=click.File(),
+    type=click.File(encoding="utf-8"),
     help="Read the password from the first line of this file (-: standard input); a random one without it.",
 )
 
@@ -85,7 +85,11 @@ def list_users(target: Target, output: Output) -> None:
 
 
 def _read(file: TextIO | None) -> str | None:
-    return None if file is None else file.readline().rstrip("\r\n")
+    """UsageError."""
+    try:
+        return None if file is None else file.readline().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise click.BadParameter("the file is not UTF-8 text.", param_hint="--password-file") from None
 
 
 def _show(name: str, password: str | None, done: str) -> None:
