@@ -33,6 +33,7 @@ from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.group_values import PartitionLag
 from streamlog.client.admin.values import ConfigResource, ConfigSource
 from streamlog.daemon.local_cluster import LocalCluster
+from streamlog.daemon.text_file import private
 from streamlog.errors import BrokerNotAvailableError, StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.monitor import findings_of, read_cluster_state
@@ -113,19 +114,29 @@ def bundle(target: Target, path: Path | None, directory: Path | None, logs: tupl
     files = [*logs, *([node.log for node in LocalCluster(directory).nodes] if directory is not None else [])]
     for number, file in enumerate(files, start=1):
         parts[f"logs/{number}-{file.name}"] = _end_of(file)
-    try:
-        with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in parts.items():
-                archive.writestr(name, data)
-    except FileExistsError:
-        raise click.ClickException(f"{path} exists: give another name with --file.") from None
-    except OSError as problem:
-        raise click.ClickException(f"{path}: cannot be written: {problem.strerror}.") from None
+    _write(path, parts)
     for name, error in failed.items():
         say(f"Warning: {name}: {error.message}.", err=True)
     say(f"Wrote {path}: {len(parts)} parts, {path.stat().st_size:,} bytes.")
     if unreachable is not None:
         raise click.ClickException(f"the state of the cluster is not in it: {sentence(unreachable)}")
+
+
+def _write(path: Path, parts: Mapping[str, bytes]) -> None:
+    """Readable by its owner only, since no mask finds every secret; whole, or not at all. ClickException."""
+    try:
+        file = open(path, "xb", opener=private)  # noqa: SIM115  closed below
+        try:
+            with file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, data in parts.items():
+                    archive.writestr(name, data)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+    except FileExistsError:
+        raise click.ClickException(f"{path} exists: give another name with --file.") from None
+    except OSError as problem:
+        raise click.ClickException(f"{path}: cannot be written: {problem.strerror}.") from None
 
 
 def _tool(target: Target) -> dict[str, object]:

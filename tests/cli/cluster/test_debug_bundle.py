@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.cli.cluster.debug import masked
-from tests.cli.served import USAGE, ServedCluster
+from tests.cli.served import USAGE, ServedCluster, refused
 
 SECRET = "hunter2"
 
@@ -35,6 +36,7 @@ def test_the_parts_and_what_is_masked(served: ServedCluster, tmp_path: Path) -> 
     path = tmp_path / "bundle.zip"
     done = served.run("debug", "bundle", "--file", str(path), "--log-file", str(log))
     assert done.exit_code == 0, done.output
+    assert path.stat().st_mode & 0o777 == 0o600
     found = parts(path)
     assert {"tool.json", "cluster.json", "topics.json", "configs.json", "groups.json", "health.json"} <= found.keys()
     assert [node["node_id"] for node in found["cluster.json"]["nodes"]] == [1, 2, 3]
@@ -51,6 +53,18 @@ def test_the_parts_and_what_is_masked(served: ServedCluster, tmp_path: Path) -> 
     assert again.exit_code == 1
     assert "exists: give another name with --file." in again.stderr
     assert served.run("debug", "bundle", "--log-file", str(tmp_path / "missing")).exit_code == USAGE
+
+
+def test_a_bundle_that_cannot_be_written_whole_is_removed(
+    served: ServedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", fails)
+    path = tmp_path / "bundle.zip"
+    assert "cannot be written: No space left on device" in refused(served.run("debug", "bundle", "--file", str(path)))
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
