@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import sys
+import tomllib
 from types import ModuleType
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import StreamlogError
+from streamlog.ports.threads import syncs
 from streamlog.records import BatchFields, Codec, encode_batch, read_header, validate
 from streamlog.records.checks import kernel
 from streamlog.records.checks import record_check as checking
@@ -19,7 +21,7 @@ from streamlog.records.header import BatchHeader
 from streamlog.records.payload import unpacked_records
 from streamlog.records.varint import encode_varint
 from tests.records.checks.checked_batches import BOUND, LIMITS, POISON, batch_of, is_sound, record, varied
-from tests.records.checks.kernel_build import built_kernel, valid_times
+from tests.records.checks.kernel_build import SOURCE, built_kernel, valid_times
 from tests.records.damage import mutated
 from tests.records.strategies import NOW_MS, Columns, columns
 
@@ -235,6 +237,12 @@ def test_one_of_another_interface_is_not_used(interface: int, is_used: bool, mon
     monkeypatch.setitem(sys.modules, "streamlog_kernel", module)
     assert kernel._found() == ((built.valid_times, built.rows) if is_used else (None, None))
     assert built_kernel().INTERFACE == kernel._INTERFACE
+
+
+def test_the_package_has_the_version_of_its_interfaces() -> None:
+    """Otherwise pip would keep an installed one that is not used any more."""
+    version = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
+    assert version == f"{kernel._INTERFACE}.{syncs._INTERFACE}"
 
 
 def test_without_it_python_checks(monkeypatch: pytest.MonkeyPatch) -> None:
