@@ -240,7 +240,7 @@ class GrpcChannel:
                 used_at = loop.time()
             elif loop.time() - used_at >= settings.idle_s:
                 connection.end(Code.NO_ERROR, "idle")
-            if not connection.heard:
+            if not connection.heard and not connection.is_closed:
                 await self._ping(connection)
 
     async def _ping(self, connection: ClientConnection) -> None:
@@ -249,7 +249,7 @@ class GrpcChannel:
         connection.write(frames.PING_OF_OURS)
         while True:
             await asyncio.sleep(self._settings.keepalive_timeout_s)
-            if connection.heard:
+            if connection.heard or connection.is_closed:
                 return
             if not progress.has_advanced():
                 connection.lose("the node does not answer")

@@ -18,12 +18,13 @@ _INFO_BYTES: Final = 128
 _ACKED: Final = struct.Struct("=Q")
 _ACKED_AT: Final = 120  # tcpi_bytes_acked in struct tcp_info, since Linux 4.1
 _INT: Final = struct.Struct("=i")
+_CLOSED: Final = (OSError, ValueError)  # a closed socket has no descriptor
 
 
 class SendProgress:
     """From now on, of what was written so far. To be made before the ping is written."""
 
-    def __init__(self, transport: asyncio.BaseTransport) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._socket: socket.socket | None = transport.get_extra_info("socket")
         self._acked = self._acknowledged()
         self._end = self._acked + self._unsent(transport)
@@ -38,15 +39,15 @@ class SendProgress:
             return 0
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO_BYTES)
-        except OSError:  # it is closed
+        except _CLOSED:
             return 0
         return int(_ACKED.unpack_from(info, _ACKED_AT)[0]) if len(info) == _INFO_BYTES else 0
 
-    def _unsent(self, transport: asyncio.BaseTransport) -> int:
-        size = transport.get_write_buffer_size() if isinstance(transport, asyncio.Transport) else 0
+    def _unsent(self, transport: asyncio.Transport) -> int:
+        size = transport.get_write_buffer_size()
         if self._socket is None:
             return size
         try:
             return size + int(_INT.unpack(fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))[0])
-        except OSError:
+        except _CLOSED:
             return size

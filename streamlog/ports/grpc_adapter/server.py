@@ -163,7 +163,7 @@ class GrpcServer:
             if asked:
                 await asyncio.sleep(settings.keepalive_timeout_s)
                 for one, progress in asked:
-                    if not one.heard and not progress.has_advanced():
+                    if not one.heard and not one.is_closed and not progress.has_advanced():
                         one.lose("the caller does not answer")
 
     async def close(self, *, grace_s: float = 0.0) -> None:

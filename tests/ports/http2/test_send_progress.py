@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -60,6 +61,32 @@ async def test_a_peer_that_takes_nothing_makes_none() -> None:
     transport.abort()
 
 
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
+with suppress(ImportError):
+    import uvloop
+
+    LOOPS.append(uvloop.new_event_loop)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"][: len(LOOPS)])
+def test_a_connection_that_has_ended_makes_none(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Its socket has no descriptor any more. The watch of a server asks about it as about others."""
+
+    async def work() -> None:
+        transport, peer = await pair()
+        peer.close()
+        transport.write(bytes(LARGE))
+        progress = SendProgress(transport)
+        lost = transport.get_extra_info("socket")
+        transport.abort()
+        await eventually(lambda: lost.fileno() < 0)
+        assert not progress.has_advanced()
+        assert not SendProgress(transport).has_advanced()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(work())
+
+
 def crashed(error: Exception) -> None:
     raise error
 
@@ -71,7 +98,7 @@ class Progress:
         self.times = times
         self.asked = 0
 
-    def __call__(self, transport: asyncio.BaseTransport) -> Progress:
+    def __call__(self, transport: asyncio.Transport) -> Progress:
         return self
 
     def has_advanced(self) -> bool:
