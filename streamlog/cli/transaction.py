@@ -158,7 +158,7 @@ def find_hanging(
         for one in found.transactions
     ]
     show_rows(output, rows, columns=_OPEN_COLUMNS)
-    end_with((f"node {node}", error) for node, error in found.errors.items())
+    end_with(("no leader" if node < 0 else f"node {node}", error) for node, error in found.errors.items())
 
 
 @transaction.command

@@ -78,10 +78,15 @@ class _Found:
         try:
             found = await admin.find_hanging_transactions(open_for_ms=0, all_open=True)
             self.open = found.transactions
-            problems += [f"Node {node} did not answer: {error.message}" for node, error in found.errors.items()]
+            problems += [f"{_who(node)}: {error.message}" for node, error in found.errors.items()]
         except StreamlogError as error:
             problems.append(error.message)
         self.problems = list(dict.fromkeys(problems))
+
+
+def _who(node: int) -> str:
+    """-1: a partition of `__transaction_state` has no leader."""
+    return "No leader" if node < 0 else f"Node {node}"
 
 
 def register(sampler: ClusterSampler) -> None:
