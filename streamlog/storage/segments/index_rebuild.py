@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from streamlog.errors import CorruptMessageError
-from streamlog.storage.segments.header_scan import scan_file
+from streamlog.model import INT32_MAX
+from streamlog.records import BatchHeader
+from streamlog.storage.files import names
+from streamlog.storage.segments.header_scan import Scanned, scan_file
 from streamlog.storage.segments.segment import Segment
 
 
@@ -18,7 +23,11 @@ async def rebuild_indexes(segment: Segment) -> None:
             async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
                 if segment.tail is not None:
                     return
-                segment.note_all(batches)
+                possible = list(takewhile(lambda one: _has_offsets_of(segment, one.header), batches))
+                if possible:
+                    segment.note_all(possible)
+                if len(possible) < len(batches):
+                    raise _misplaced(segment, batches[len(possible)])
     except CorruptMessageError:
         if segment.tail is None:
             raise
@@ -26,3 +35,17 @@ async def rebuild_indexes(segment: Segment) -> None:
         if segment.tail is None:
             segment.become_closed()
         segment.unpin()
+
+
+def _has_offsets_of(segment: Segment, header: BatchHeader) -> bool:
+    """Whether an index can name the batch: its base offset is outside of the CRC."""
+    return segment.base_offset <= header.base_offset <= header.last_offset <= segment.base_offset + INT32_MAX
+
+
+def _misplaced(segment: Segment, batch: Scanned) -> CorruptMessageError:
+    header = batch.header
+    return CorruptMessageError(
+        f"batch {header.base_offset}..{header.last_offset} in the segment of base offset {segment.base_offset}",
+        path=segment.path(names.LOG),
+        position=batch.position,
+    )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from streamlog.errors import MessageTooLargeError, StorageError
+from streamlog.errors import CorruptMessageError, MessageTooLargeError, StorageError
 from streamlog.model import Offset
 from streamlog.ports import File
 from streamlog.records.held_batch import HeldBatch
@@ -147,6 +147,23 @@ def test_a_truncation_ends_the_rebuild_of_indexes(monkeypatch: pytest.MonkeyPatc
     for _ in range(5):
         rig.append(b"y" * 40, timestamp=2000, epoch=1)
     assert [offset for offset, _ in rig.values()] == list(range(8))
+    rig.machine.close()
+
+
+@pytest.mark.parametrize("at", [20, 39], ids=["with an index entry", "with the largest timestamp only"])
+def test_rebuilt_indexes_end_before_a_base_offset_outside_of_the_segment(at: int) -> None:
+    """It is outside of the CRC. A truncation that had to rebuild an index failed with a ValueError."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, index_interval_bytes=1))
+    for i in range(40):
+        rig.append(b"x" * 40, timestamp=1000 + i)
+    rig.sync()
+    rig.do(rig.log.roll_now)
+    segment = rig.log.segments.first
+    rig.machine.disk.damage(segment.path(".log"), segment.size_bytes // 40 * at, b"\x80")
+    with pytest.raises(CorruptMessageError, match="segment of base offset 0"):
+        rig.machine.run(rebuild_indexes(segment))
+    assert segment.max_timestamp == (1000 + at - 1, at - 1)
+    assert segment.offset_index.last().offset == at - 1
     rig.machine.close()
 
 
