@@ -25,7 +25,6 @@ from streamlog.model import NO_TIMESTAMP, Offset
 from streamlog.storage.files import names
 from streamlog.storage.log.log import Log
 from streamlog.storage.segments.header_scan import scan_file
-from streamlog.storage.segments.index_rebuild import rebuild_indexes
 from streamlog.storage.segments.scan import run_async
 from streamlog.storage.segments.segment import Segment
 
@@ -83,7 +82,7 @@ async def _confirmed(log: Log, expired: Callable[[], list[Segment]]) -> int:
 
 
 async def _has_its_time(log: Log, segment: Segment) -> bool:
-    """Whether the largest timestamp is that of the batches from the indexed one on. Otherwise the index is rebuilt."""
+    """Whether the largest timestamp is that of the batches from the indexed one on. If not, the segment is examined."""
     if segment in log.damaged_segments:
         return True  # there may be no replica to repair it from
     entry, newest = segment.max_timestamp, NO_TIMESTAMP
@@ -96,14 +95,12 @@ async def _has_its_time(log: Log, segment: Segment) -> bool:
             return True
         if segment is log.segments.active:
             log.roll_now()  # what is appended meanwhile goes to another one
-        await rebuild_indexes(segment)
     except CorruptMessageError:
-        await log.examine(segment)
-        return False
+        pass
     finally:
         segment.unpin()
-    reason = f"its largest timestamp, {entry.timestamp_ms}, is not that of the batches"
-    log.owner.on_index_rebuilt(segment.path(names.TIME_INDEX), reason)
+    if segment in log.segments:
+        await log.examine(segment)  # a header that was only scanned may be wrong, and not the index
     return False
 
 
