@@ -38,10 +38,7 @@ async def advance_start(log: Log, now_ms: int | None, deletable_end: Offset, now
     if now_ms is not None:
         due = await _confirmed(log, lambda: _expired(log, now_ms, deletable_end, now_s))
     if due == len(log.segments):
-        if log.log_end_offset == log.segments.active.base_offset:
-            due -= 1  # empty: nothing to delete
-        else:
-            log.roll_now()
+        log.roll_now()
     due = max(due, _oversized(log, deletable_end))
     if due:
         log.advance_log_start(log.segments.end_of(due - 1, log.log_end_offset))
@@ -113,6 +110,8 @@ def _expired(log: Log, now_ms: int, deletable_end: Offset, now_s: float | None) 
         newest = segment.max_timestamp.timestamp_ms
         if log.segments.end_of(index, log.log_end_offset) > deletable_end:
             break
+        if segment is log.segments.active and not segment.size_bytes:
+            break  # nothing to delete, and the files of thousands of empty logs are not opened
         if newest < 0:  # records without timestamps
             newest = segment.file.modified_ms()
         if newest + config.retention_ms >= now_ms:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from streamlog.errors import DamagedFileError, StorageError
 from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.ports import File
 from streamlog.sim.files.inode import FileNode
 from streamlog.sim.machine import Machine
 from streamlog.storage.cleaning.cleaner import Cleaner
@@ -98,6 +99,22 @@ def test_records_without_timestamps_go_by_the_time_of_their_file() -> None:
     after_ms = rig.machine.clock.wall_ms()
     assert rig.retain(before_ms + 7 * DAY_MS, 18) == 0
     assert rig.retain(after_ms + 7 * DAY_MS + 1, 18) == 6
+
+
+def test_the_file_of_an_empty_log_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of them the process had no descriptors left, and the directory went offline."""
+    rig = Rig(Machine(1), CONFIG)
+    rig.stop()
+    rig.start()
+    opened, open_file = list[str](), rig.machine.fs.open
+
+    def recording(path: str, *, create: bool = False) -> File:
+        opened.append(path)
+        return open_file(path, create=create)
+
+    monkeypatch.setattr(rig.machine.fs, "open", recording)
+    assert rig.retain(rig.machine.clock.wall_ms() + 8 * DAY_MS, 0) == 0
+    assert [path for path in opened if path.endswith(".log")] == []
 
 
 def committed(log: Log) -> Offset:
