@@ -335,7 +335,7 @@ class Segment:
 
     def load_end(self, end_offset: Offset, *, may_have_gaps: bool) -> None:
         """After a clean stop: read from the last index entry to the end, and check that offsets are contiguous up to
-        `end_offset`. DamagedFileError.
+        `end_offset`. A truncation may have left an empty segment behind a gap. DamagedFileError.
         """
         entry = self.offset_index.last()
         self._max_timestamp = self.time_index.last()
@@ -359,7 +359,8 @@ class Segment:
             raise DamagedFileError(self.path(names.LOG), entry.position + (e.position or 0), e.reason) from None
         if position != self.size_bytes:
             raise DamagedFileError(self.path(names.LOG), position, "the last batch is incomplete, after a clean stop")
-        if next_offset != end_offset:
+        is_cut = may_have_gaps and not self.size_bytes and self._max_timestamp.timestamp_ms < 0
+        if next_offset != end_offset and not is_cut:
             reason = f"it ends at offset {next_offset}, but the clean stop left it at {end_offset}"
             raise DamagedFileError(self.path(names.LOG), position, reason)
         self.verified.written_from = self.size_bytes

@@ -79,6 +79,23 @@ def test_an_active_segment_that_is_emptied_after_a_clean_stop_is_damage(compact:
     rig.machine.close()
 
 
+def test_a_compacted_log_that_a_truncation_left_empty_behind_a_gap_is_opened_as_it_was() -> None:
+    """It was taken for damaged: the segment's base offset is below the end."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, cleanup_compact=True))
+    rig.do(lambda: rig.log.append_as_follower(batch([b"a"], keys=[b"key"], base_offset=5, epoch=0)))
+    rig.sync()
+    rig.machine.run(rig.log.truncate(Offset(5)))
+    assert (rig.log.segments.active.base_offset, rig.log.log_end_offset) == (0, 5)
+    rig.stop()
+    rig.start()
+    assert rig.log.damage is None
+    assert "clean_stop_disproved" not in [event for event, _ in rig.events]
+    assert rig.log.log_end_offset == 5
+    rig.append(b"b", keys=[b"key"])
+    assert rig.values() == [(5, b"b")]
+    rig.machine.close()
+
+
 def test_removed_logs_leave_nothing_to_their_namesakes(rig: Rig) -> None:
     for i in range(5):
         rig.append(b"%d" % i)
