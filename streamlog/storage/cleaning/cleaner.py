@@ -12,6 +12,7 @@ Whether the log has changed is checked again in the single step that replaces th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -47,6 +48,7 @@ UNREADABLE: Final = (
 )
 FREE_BYTES_MIN: Final = 16 << 20
 """Compaction leaves at least this much free: a full disk goes offline."""
+SPACE_WAIT_MS_MAX: Final = 60_000  # for a topic with a longer file.delete.delay.ms other logs do not wait
 DEDUPE_BUFFER_BYTES: Final = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
 
 
@@ -92,12 +94,14 @@ class Cleaner:
         self._probe = probe
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._uncleanable: set[Log] = set()  # with a corrupt batch: not cleaned until the restart
+        self._short_of_space: set[Log] = set()  # gave up: the others come first
 
     async def clean_filthiest(self, bound_of: Callable[[Log], Offset]) -> CleaningStats | None:
         """Clean the dirtiest log; None where none needs it. StorageError when the disk fails."""
-        worst: tuple[bool, float, Log, Filth] | None = None
+        worst: tuple[bool, bool, float, Log, Filth] | None = None
         faults: list[tuple[Log, DamagedFileError]] = []
-        self._uncleanable.intersection_update(self._directory.logs.values())  # drop removed ones
+        for logs in (self._uncleanable, self._short_of_space):
+            logs.intersection_update(self._directory.logs.values())  # drop removed ones
         for log in self._directory.logs.values():
             if (
                 not log.config.cleanup_compact
@@ -116,9 +120,12 @@ class Cleaner:
                 continue
             except OSError as e:
                 raise log.owner.fail(e) from e
-            if worst is None or (filth.overdue, filth.ratio) > worst[:2]:
-                worst = (filth.overdue, filth.ratio, log, filth)
-        done = None if worst is None else await self.clean(worst[2], worst[3])
+            rank = (log not in self._short_of_space, filth.overdue, filth.ratio)
+            if worst is None or rank > worst[:3]:
+                worst = (*rank, log, filth)
+        if worst is None or not worst[0]:  # all have had their turn
+            self._short_of_space.clear()
+        done = None if worst is None else await self.clean(*worst[3:])
         for log, fault in faults:
             await self._examine_index(log, fault)
         return done
@@ -239,8 +246,7 @@ class Cleaner:
         rules = Rules(
             key_map, self._clock.wall_ms(), log.config.delete_retention_ms, _producers_last(log), Offset(last)
         )
-        if not self._has_space(log, sum(segment.size_bytes for segment in group)):
-            self._probe("cleaning_gave_up", path=log.directory, reason="too little free space for another segment")
+        if not await self._wait_for_space(log, sum(segment.size_bytes for segment in group), generation):
             return None
         copy = Segment.create(self._fs, log.directory, group[0].base_offset, log.config, suffix=names.CLEANED)
         read = kept = 0
@@ -267,6 +273,21 @@ class Cleaner:
             return None
         log.replace_segments(group, copy)
         return copy.size_bytes, read, kept
+
+    async def _wait_for_space(self, log: Log, size: int, generation: int) -> bool:
+        """For that of the segments replaced before, which are deleted after a delay. False: there is none, or the log
+        has changed. StorageError.
+        """
+        for _ in range(min(log.config.file_delete_delay_ms, SPACE_WAIT_MS_MAX) // 1000 + 2):
+            if self._has_space(log, size):
+                return True
+            await asyncio.sleep(1)
+            log.durability.check()
+            if generation != log.durability.generation:
+                return False
+        self._short_of_space.add(log)
+        self._probe("cleaning_gave_up", path=log.directory, reason="too little free space for another segment")
+        return False
 
     async def _copy(
         self, log: Log, segment: Segment, copy: Segment, rules: Rules, transactions: CleanedTransactions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec import structs
 
-from streamlog.model import NO_PRODUCER_ID, Offset, ProducerId
-from streamlog.records import BatchHeader, Codec, decode_batch, encode_batch, read_header, scan_headers
+from streamlog.model import NO_PRODUCER_ID, LeaderEpoch, Offset, PartitionId, ProducerId, TopicPartition
+from streamlog.records import BatchHeader, Codec, decode_batch, encode_batch, read_header, scan_headers, validate
 from streamlog.records.batch import BatchFields
 from streamlog.sim.machine import Machine
 from streamlog.sim.process import Killed
@@ -23,7 +24,7 @@ from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
 from streamlog.storage.segments.segment import Segment
 from tests.storage.batches import batch
-from tests.storage.rig import PARTITION, Rig
+from tests.storage.rig import LIMITS, PARTITION, Rig
 
 COMPACT = LogConfig(
     segment_bytes=500,
@@ -354,6 +355,51 @@ def test_without_free_space_nothing_is_copied(before: str) -> None:
     disk.free_bytes = free  # type: ignore[method-assign]
     assert clean_with(cleaner, rig) is not None
     assert records(rig) != whole
+
+
+def test_a_cleaning_waits_for_the_space_of_the_segments_it_has_replaced() -> None:
+    """Some groups of segments fit and the next did not: the same ones were rewritten in each round, for ever."""
+    rig = Rig(Machine(1), structs.replace(COMPACT, segment_bytes=20_000, file_delete_delay_ms=60_000))
+    for i in range(30):
+        rig.append(b"%04d" % i * 1200, keys=[b"k%d" % i])  # nothing can go
+    rig.sync()
+    rig.machine.run(rig.directory.checkpoint())
+    disk, cleaner = rig.machine.disk, cleaner_of(rig)
+    disk.faults.capacity_bytes = disk.used_bytes() + FREE_BYTES_MIN + 60_000
+
+    async def round_() -> CleaningStats | None:
+        reaping = asyncio.get_running_loop().create_task(rig.directory.reaper.run())
+        try:
+            return await cleaner.clean_filthiest(committed)
+        finally:
+            reaping.cancel()
+
+    done = rig.machine.run(round_())
+    assert done is not None
+    assert done.bytes_before > 100_000
+    assert rig.machine.clock.monotonic() > 60
+
+
+def test_a_log_without_space_for_its_cleaning_does_not_keep_the_others_from_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = filled()
+    other = rig.machine.run(rig.directory.create_log(TopicPartition("other", PartitionId(0)), COMPACT))
+    for _ in range(60):
+        data = batch([b"value"], keys=[b"key"])
+        found = validate(data, 0, len(data), LIMITS, rig.now_ms)
+        rig.do(partial(other.append_as_leader, data, found, LeaderEpoch(0), rig.now_ms))
+    rig.sync()
+    cleaner = cleaner_of(rig)
+    monkeypatch.setattr(cleaner, "_has_space", lambda log, size: log is other or size >= COMPACT.segment_bytes)
+    assert clean_with(cleaner, rig) is None
+    assert rig.directory.cleaned_until(other) == 0
+    assert clean_with(cleaner, rig) is not None
+    assert rig.directory.cleaned_until(other) > 0
+    assert rig.directory.cleaned_until(rig.log) == 0
+    monkeypatch.undo()
+    assert clean_with(cleaner, rig) is not None
+    assert rig.directory.cleaned_until(rig.log) > 0
 
 
 def test_a_log_recreated_does_not_inherit_the_damage() -> None:
