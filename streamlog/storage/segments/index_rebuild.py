@@ -14,14 +14,20 @@ from streamlog.storage.segments.segment import Segment
 
 async def rebuild_indexes(segment: Segment) -> None:
     """Offset and time index of a closed segment. CorruptMessageError at an impossible batch: the indexes end before it,
-    and are closed nevertheless. They stay as they are where a truncation makes the segment the active one meanwhile.
+    and are closed nevertheless. They stay as they are where a truncation makes the segment the active one meanwhile,
+    and where it is closed again since.
     """
+    truncations = segment.truncations
+
+    def is_as_it_was() -> bool:
+        return segment.tail is None and segment.truncations == truncations
+
     segment.pin()
     segment.reset_indexes(preallocate=False)
     try:
         with segment.rebuilding():
             async for batches in scan_file(segment.file, 0, segment.size_bytes, check_crc=False):
-                if segment.tail is not None:
+                if not is_as_it_was():
                     return
                 possible = list(takewhile(lambda one: _has_offsets_of(segment, one.header), batches))
                 if possible:
@@ -29,10 +35,10 @@ async def rebuild_indexes(segment: Segment) -> None:
                 if len(possible) < len(batches):
                     raise _misplaced(segment, batches[len(possible)])
     except CorruptMessageError:
-        if segment.tail is None:
+        if is_as_it_was():
             raise
     finally:
-        if segment.tail is None:
+        if is_as_it_was():
             segment.become_closed()
         segment.unpin()
 

@@ -53,6 +53,7 @@ class Segment:
         "tail",
         "time_index",
         "transaction_index",
+        "truncations",
         "verified",
     )
 
@@ -78,6 +79,7 @@ class Segment:
         self.verified = Verified()
         self.appended_s: float | None = None  # monotonic time of the last append; None: none since the start
         self.tail: Tail | None = None
+        self.truncations = 0  # for a rebuild of the indexes, which one may interrupt
         self._file: File | None = None
         self._bytes_since_index = 0
         self._first_timestamp = NO_TIMESTAMP  # largest of the first batch: rolling by age counts from it
@@ -254,6 +256,7 @@ class Segment:
 
     def truncate(self, position: int, offset: Offset) -> None:
         """Truncate the log to `position`, where the first batch at or above `offset` begins."""
+        self.truncations += 1
         self.file.truncate(position)
         self.size_bytes = position
         self.verified.cut(position)

@@ -126,8 +126,11 @@ def test_a_segment_that_is_scanned_for_its_indexes_is_not_idle(step: str) -> Non
     rig.machine.close()
 
 
-def test_a_truncation_ends_the_rebuild_of_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read before it, and noted after it, is no longer in the segment."""
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_a_truncation_ends_the_rebuild_of_indexes(is_rolled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read before it, and noted after it, is no longer in the segment, whether it is the active one or closed
+    again.
+    """
     rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_bytes=2000, index_interval_bytes=100))
     for i in range(40):
         rig.append(b"x" * 40, timestamp=1000 + i)
@@ -137,13 +140,15 @@ def test_a_truncation_ends_the_rebuild_of_indexes(monkeypatch: pytest.MonkeyPatc
     async def scan(file: File, start: int, end: int, *, check_crc: bool) -> AsyncIterator[list[Scanned]]:
         async for batches in scan_file(file, start, end, check_crc=check_crc):
             await log.truncate(Offset(3))
+            if is_rolled:
+                log.roll_now()
             yield batches
 
     monkeypatch.setattr(index_rebuild, "scan_file", scan)
     rig.machine.run(rebuild_indexes(segment))
     assert segment.max_timestamp == (1002, 2)
     assert segment.offset_index.last().offset <= 2
-    assert segment.tail is not None
+    assert (segment.tail is None) is is_rolled
     for _ in range(5):
         rig.append(b"y" * 40, timestamp=2000, epoch=1)
     assert [offset for offset, _ in rig.values()] == list(range(8))
