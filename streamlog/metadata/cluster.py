@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import FeatureUpdateFailedError, InvalidRequestError
-from streamlog.metadata.configs.rules import Rulebook
 from streamlog.metadata.decision import (
-    BATCH_RECORDS,
     BalanceTimer,
     BrokerSessionTimer,
     ControllerContext,
     MetadataDecision,
     SetControllerTimer,
-    Then,
 )
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.image import MetadataImage
-from streamlog.metadata.partitions.settle import eligibility_lost, settled
+from streamlog.metadata.partitions.settle import Settle, settle
 from streamlog.metadata.records import (
     ClusterRecord,
     MetadataVersion,
@@ -90,10 +87,7 @@ def take_over(command: TakeOver, image: MetadataImage, context: ControllerContex
         if not broker.fenced
     ]
     balance = SetControllerTimer(BalanceTimer(), context.settings.leader_imbalance_check_interval_ms)
-    losing = list(islice(eligibility_lost(image, Rulebook(image, context.settings)), BATCH_RECORDS))
-    if len(losing) == BATCH_RECORDS:
-        return MetadataDecision(response=None, records=tuple(losing), then=Then.AGAIN)
-    return settled(image, context, losing, None, [*sessions, balance])
+    return replace(settle(Settle(), image, context), timers=(*sessions, balance))
 
 
 def update_metadata_version(

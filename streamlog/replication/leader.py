@@ -163,8 +163,9 @@ class PartitionLeader:
         Raises NotEnoughReplicasError, and what `Log.append_as_leader` raises.
         """
         if acks_all and not self._enough_replicas:
+            why = ", since replicas outside of the ISR may be elected as complete" if self._others_eligible else ""
             raise NotEnoughReplicasError(
-                f"{self._term.partition}: {len(self._isr.committed)} replicas in sync, {self.min_isr} needed",
+                f"{self._term.partition}: {len(self._isr.committed)} replicas in sync, {self.min_isr} needed{why}",
                 field="min.insync.replicas",
                 limit=self.min_isr,
             )

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.config import ConfigChange, Scope
 from streamlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError, StreamlogError
@@ -77,7 +78,13 @@ def alter_configs(
     losing = list(islice(_eligibility_lost(records, image, context), BATCH_RECORDS // 2 + 1))
     if len(losing) > BATCH_RECORDS // 2:
         return MetadataDecision(response=response, records=tuple(losing), then=Then.AGAIN)
-    return settled(image, context, [*losing, *records], response)
+    decision = settled(image, context, [*losing, *records], response)
+    if any(
+        record.name == MIN_INSYNC_REPLICAS and record.resource.type is ConfigTargetType.BROKER for record in records
+    ):
+        # The settings here have the old value, which counts where none replaces it.
+        return replace(decision, then=Then.SETTLE)
+    return decision
 
 
 def scope_of(resource: ConfigTarget) -> Scope:

@@ -6,6 +6,7 @@ controller settles what the previous one left. An image at rest has nothing to s
 
 - no fenced or stopping node is in an ISR (so none leads);
 - no partition that could have a leader is without one;
+- no partition with enough in-sync replicas has an ELR;
 - no reassignment is pending that could be completed (a lower min.insync.replicas may complete it);
 - no internal topic has fewer replicas than it could have (streamlog.metadata.topics.internal_topics);
 - no further replica of a node being drained could start to move (streamlog.metadata.brokers.drain).
@@ -41,7 +42,10 @@ class Settle(Struct, frozen=True, kw_only=True):
 
 
 def settle(command: Settle, image: MetadataImage, context: ControllerContext) -> MetadataDecision[None]:
-    return settled(image, context, (), None)
+    losing = list(islice(eligibility_lost(image, Rulebook(image, context.settings)), BATCH_RECORDS))
+    if len(losing) == BATCH_RECORDS:
+        return MetadataDecision(response=None, records=tuple(losing), then=Then.AGAIN)
+    return settled(image, context, losing, None)
 
 
 def settled(

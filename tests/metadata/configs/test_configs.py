@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from streamlog.config import ConfigChange, Operation
 from streamlog.errors import (
@@ -20,7 +21,7 @@ from streamlog.metadata.configs.changes import (
     ResourceChange,
 )
 from streamlog.metadata.configs.rules import Rulebook
-from streamlog.metadata.decision import BATCH_RECORDS, Then
+from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, Then
 from streamlog.metadata.partitions.reassignment import AlterReassignments, PartitionReassignment
 from streamlog.metadata.partitions.replica_states import RecoveryStrategy
 from streamlog.metadata.records import ALL_BROKERS, ConfigRecord, ConfigTarget, ConfigTargetType, PartitionChangeRecord
@@ -159,6 +160,25 @@ class TestMinInsyncReplicas:
         rig.alter_isr([1])
         assert rig.partition().elr == ids(2, 3)
         alter(rig, resource, change("min.insync.replicas", "1"))
+        assert rig.partition().elr == ()
+
+    def test_deleted_for_all_nodes_that_of_the_file_counts(self) -> None:
+        """The controller's settings include the dynamic configs: the deletion is decided with the old minimum."""
+
+        class OfNode(Rig):
+            @property
+            def context(self) -> ControllerContext:
+                value = self.image.config(ALL_BROKERS).get("min.insync.replicas", "1")
+                settings = replace(self.settings, min_insync_replicas=int(value))
+                return replace(super().context, settings=settings)
+
+        rig = OfNode(settings=ControllerSettings(min_insync_replicas=1))
+        rig.start_all(1, 2)
+        rig.create(assignments=(ids(1, 2),))
+        alter(rig, ALL_BROKERS, change("min.insync.replicas", "2"))
+        rig.alter_isr([1])
+        assert rig.partition().elr == ids(2)
+        alter(rig, ALL_BROKERS, change("min.insync.replicas", operation=Operation.DELETE))
         assert rig.partition().elr == ()
 
     def test_in_one_command_with_the_config(self, rig: Rig) -> None:
