@@ -108,7 +108,7 @@ class Replica:
         self.unfit: StorageError | None = None  # damaged, and may not lead; it may follow, which repairs it
         self.closing = False  # the log is being removed
         self._fresh = False  # assigned while the node runs: its log is on no missing disk
-        self._eligible = False  # in sync or eligible before it was elected; in the first image the node is fenced
+        self._eligible = True  # in sync or eligible before it was elected, unless the metadata said otherwise
         self._stray = False  # the log was there at the start and has not been assigned since
         self._unrestored: StorageError | None = None  # why the producers' state is missing: damage, not yet repaired
         self._set_aside = False  # the log found at the start: it names another topic, of the same name or by damage
@@ -423,6 +423,7 @@ class Replica:
             if unfit is not None:
                 self._become_unfit(unfit)
                 return
+            self._set_aside = False
             self._note_complete()
             if self.offline is None:
                 self._lead(log, assigned)
@@ -433,7 +434,7 @@ class Replica:
         """Why it must not lead. `alone`: there is no other replica."""
         if log.damage is not None and not alone:
             return StorageError(f"{self.partition} is damaged and cannot lead: {log.damage}")
-        if self._displaced and not alone:
+        if self._displaced and self._eligible and not alone:
             reason = "its directory named another topic at the start and was set aside (-stray)"
             return StorageError(f"{self.partition} is empty and cannot lead: {reason}")
         if log.incomplete and self._eligible and not alone:

@@ -106,6 +106,25 @@ def test_a_log_that_was_set_aside_at_the_start_is_not_replaced_by_an_empty_leade
         rig.leader()
 
 
+def test_a_log_that_was_set_aside_at_the_start_may_lead_by_an_unclean_election(rig: Rig) -> None:
+    rig.create(replicas=(OTHER, ME), leader=OTHER)
+    rig.rest()
+    rig.stop()
+    rig.delete()
+    rig.create(number=2, replicas=(OTHER, ME), leader=OTHER, isr=(OTHER,))
+    rig.start()
+    rig.rest()
+    rig.change(number=2, isr=(), leader=NO_BROKER)
+    rig.change(number=2, isr=(ME,), leader=ME)
+    rig.rest()
+    assert rig.leader(number=2).log_end_offset == 0
+    rig.change(number=2, isr=(OTHER,), leader=OTHER)
+    rig.change(number=2, isr=(ME,), leader=ME)
+    rig.rest()
+    assert rig.names() == ["t-0", "t-0-stray"]
+    assert rig.leader(number=2).log_end_offset == 0
+
+
 def test_a_topic_recreated_just_after_the_start_has_a_leader(rig: Rig) -> None:
     """What was found at the start cannot be its log (tests/broker/test_lives.py)."""
     rig.create(replicas=(ME, OTHER))
