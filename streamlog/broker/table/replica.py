@@ -115,6 +115,8 @@ class Replica:
         self._ending: FollowerReplica | None = None  # ended, with a truncation that may be in progress
         self._last_high_watermark = Offset(0)  # of the last role, or of the checkpoint
         self._move: LogMove | None = None  # to another log directory: the copy has caught up
+        self._swapping = False
+        self._completed = False  # while swapping: it has joined, which is noted in the log that is used afterwards
         self._working = False
 
     def found(self, log: Log, topic_id: TopicId | None, high_watermark: Offset) -> None:
@@ -186,6 +188,9 @@ class Replica:
 
     def _note_complete(self) -> None:
         if self.log is None or self.offline is not None:
+            return
+        if self._swapping:  # its files are being copied
+            self._completed = True
             return
         try:
             self.log.note_complete()
@@ -393,11 +398,16 @@ class Replica:
         """The log that is used from now on has the same records, so the high watermark is the same."""
         move, self._move = self._move, None
         assert move is not None
+        self._swapping, self._completed = True, False
         try:
             self.log = await move.swap(self._context.settings_of(self.partition.topic).log)
             self.log.config = self._context.settings_of(self.partition.topic).log  # it may have changed meanwhile
+            self._swapping = False
+            if self._completed:
+                self._note_complete()
             await self._context.forget_high_watermark(self.partition)  # in the checkpoint of the other directory
         finally:
+            self._swapping = False
             move.settled.set()
 
     def _directory(self, log: Log) -> LogDirectory:

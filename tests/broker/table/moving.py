@@ -24,17 +24,17 @@ def resigning(rig: Rig, leader: int = ME) -> None:
     """The controller gives the partition a new leader epoch."""
 
     def resign() -> None:
-        commit_inside(rig, leader)
+        commit_inside(rig, leader=leader)
 
     rig.controller.on_resigned = resign
 
 
-def commit_inside(rig: Rig, leader: int) -> None:
+def commit_inside(rig: Rig, **changes: object) -> None:
     """`Rig.change`, from inside the node's process."""
     before = rig.do
     rig.do = lambda call: call()  # type: ignore[method-assign]  # it is there already
     try:
-        rig.change(1, leader=leader)
+        rig.change(1, **changes)
     finally:
         rig.do = before  # type: ignore[method-assign]
 

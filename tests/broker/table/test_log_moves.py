@@ -13,7 +13,7 @@ from streamlog.storage.directories.moving_logs import MovingLogs
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
 from tests.broker.rig import ME, OTHER, P0, Rig, append_to, topic_id
-from tests.broker.table.moving import CONFIGS, T0, fill, move, resigning, slow, started, values, where
+from tests.broker.table.moving import CONFIGS, T0, commit_inside, fill, move, resigning, slow, started, values, where
 from tests.storage.batches import batch
 
 
@@ -180,6 +180,42 @@ def test_a_follower_moves_and_follows_on() -> None:
     rig.rest()
     assert after.log.ackable_end == 2
     assert rig.controller.resigned == []
+    rig.stop()
+    rig.machine.close()
+
+
+@pytest.mark.parametrize("step", ["_copy_file", "note_moving"])
+def test_a_follower_that_joins_the_isr_during_the_swap_is_complete_afterwards(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is removed from the files of a log that are being copied."""
+    rig = started(replicas=(OTHER, ME))
+    rig.change(1, leader=OTHER)
+    rig.rest()
+    rig.do(lambda: rig.follower.on_batches(batch([b"a"], epoch=0), Offset(1), Offset(0)))
+    rig.machine.run(rig.follower.on_differing(Offset(0)))
+    rig.change(1, isr=(OTHER,))
+    owner = LogMove if step.startswith("_") else MovingLogs
+    original = getattr(owner, step)
+    joined = False
+
+    async def joining(*given: object) -> None:
+        nonlocal joined
+        if not joined:
+            joined = True
+            commit_inside(rig, isr=(OTHER, ME))
+        await original(*given)
+
+    monkeypatch.setattr(owner, step, joining)
+    move(rig)
+    rig.rest(5)
+    assert joined
+    assert where(rig) == [1]
+    assert not rig.follower.log.incomplete
+    assert "incomplete" not in rig.machine.fs.list(rig.follower.log.directory)
+    rig.change(1, isr=(ME,), leader=ME)
+    rig.rest()
+    assert rig.leader("t").log_end_offset == 0
     rig.stop()
     rig.machine.close()
 
