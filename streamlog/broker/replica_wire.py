@@ -85,6 +85,7 @@ class Follow(NamedTuple):
     held: Sequence[HeldBatch] = ()  # the last batches of the follower's log, up to fetch_offset
     saved_log_start: Offset | None = None  # in the follower's checkpoint; None: an earlier release, unknown
     unproven: UnprovenEpochs | None = None
+    incomplete: bool = False  # the follower cannot lead before it has left the ISR and joined it again
 
 
 class Position(NamedTuple):
@@ -156,6 +157,7 @@ def encode_request(request: Request) -> bytes:
             held=[pb.HeldBatch(**held._asdict()) for held in follow.held],
             saved_log_start=follow.saved_log_start,
             unproven=None if follow.unproven is None else _unproven_message(follow.unproven),
+            incomplete=follow.incomplete,
         )
     for position in request.positions:
         message.positions.add(
@@ -259,6 +261,7 @@ def _follow(message: pb.Follow) -> Follow:
         held=_held(message),
         saved_log_start=_saved_log_start(message),
         unproven=_unproven(message.unproven) if message.HasField("unproven") else None,
+        incomplete=message.incomplete,
     )
 
 

@@ -66,6 +66,7 @@ follows = st.builds(
     saved_log_start=saved,
     held=st.lists(held, max_size=1),
     unproven=st.none() | epochs,
+    incomplete=st.booleans(),
 )
 hellos = st.builds(
     FollowerHello, st.text(max_size=20), uint32.map(BrokerId), uint64.map(BrokerEpoch), uint32.map(BrokerId)

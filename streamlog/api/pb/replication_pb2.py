@@ -26,7 +26,7 @@ from streamlog.api.pb import controller_pb2 as streamlog_dot_internal_dot_v1_dot
 from streamlog.api.pb import common_pb2 as streamlog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'streamlog/internal/v1/replication.proto\x12\x15streamlog.internal.v1\x1a&streamlog/internal/v1/controller.proto\x1a\x19streamlog/v1/common.proto\"u\n\x11\x46\x65tchRangeRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cstart_offset\x18\x03 \x01(\x04\x12\x12\n\nend_offset\x18\x04 \x01(\x04\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\"%\n\x12\x46\x65tchRangeResponse\x12\x0f\n\x07\x62\x61tches\x18\x01 \x01(\x0c\"P\n\x16\x43onfirmLogStartRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x11\n\tlog_start\x18\x03 \x01(\x04\"\x19\n\x17\x43onfirmLogStartResponse\"\\\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x04\x12\x11\n\tleader_id\x18\x04 \x01(\r\"\x81\x03\n\x06\x46ollow\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x05 \x01(\x04\x12\x17\n\nlast_epoch\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x04\x12\x11\n\tlog_start\x18\x08 \x01(\x04\x12\x19\n\x0c\x63redit_bytes\x18\t \x01(\x04H\x01\x88\x01\x01\x12.\n\x04held\x18\n \x03(\x0b\x32 .streamlog.internal.v1.HeldBatch\x12\x1c\n\x0fsaved_log_start\x18\x0b \x01(\x04H\x02\x88\x01\x01\x12\x37\n\x08unproven\x18\x0c \x01(\x0b\x32%.streamlog.internal.v1.UnprovenEpochsB\r\n\x0b_last_epochB\x0f\n\r_credit_bytesB\x12\n\x10_saved_log_start\"Y\n\x0eUnprovenEpochs\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x04\x12\x31\n\x06\x65pochs\x18\x02 \x03(\x0b\x32!.streamlog.internal.v1.EpochStart\"h\n\tHeldBatch\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x04\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\x12\x0b\n\x03\x63rc\x18\x04 \x01(\x07\x12\x0e\n\x06origin\x18\x05 \x01(\x07\"\xb4\x01\n\x08Position\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x04\x12\x16\n\tlog_start\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0c\x63redit_bytes\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x1c\n\x0fsaved_log_start\x18\x05 \x01(\x04H\x02\x88\x01\x01\x42\x0c\n\n_log_startB\x0f\n\r_credit_bytesB\x12\n\x10_saved_log_start\"\xbb\x01\n\x10ReplicateRequest\x12\x32\n\x05hello\x18\x01 \x01(\x0b\x32#.streamlog.internal.v1.ReplicaHello\x12-\n\x06\x66ollow\x18\x02 \x03(\x0b\x32\x1d.streamlog.internal.v1.Follow\x12\x32\n\tpositions\x18\x03 \x03(\x0b\x32\x1f.streamlog.internal.v1.Position\x12\x10\n\x08unfollow\x18\x04 \x03(\r\";\n\x0fReplicaEpochEnd\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x11\x12\x12\n\nend_offset\x18\x02 \x01(\x04\"\xba\x02\n\x0eReplicaBatches\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x04\x12\x11\n\tlog_start\x18\x03 \x01(\x04\x12?\n\x0f\x64iverging_epoch\x18\x04 \x01(\x0b\x32&.streamlog.internal.v1.ReplicaEpochEnd\x12+\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\x12\x19\n\x0c\x64iffers_from\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x08has_gaps\x18\x07 \x01(\x08\x12\x32\n\x06traces\x18\x08 \x03(\x0b\x32\".streamlog.internal.v1.AppendTrace\x12\x0f\n\x07\x62\x61tches\x18\x0f \x01(\x0c\x42\x0f\n\r_differs_from\"6\n\x0b\x41ppendTrace\x12\x12\n\nend_offset\x18\x01 \x01(\x04\x12\x13\n\x0btraceparent\x18\x02 \x01(\t\"N\n\x11ReplicateResponse\x12\x39\n\npartitions\x18\x01 \x03(\x0b\x32%.streamlog.internal.v1.ReplicaBatches\"f\n\x17\x44\x65scribeReplicasRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.streamlog.internal.v1.PartitionKey\"8\n\nEpochStart\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x04\"\xfb\x01\n\x0cReplicaState\x12\x36\n\tpartition\x18\x01 \x01(\x0b\x32#.streamlog.internal.v1.PartitionKey\x12\x11\n\tlog_start\x18\x02 \x01(\x04\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\x12\x17\n\nlast_epoch\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x31\n\x06\x65pochs\x18\x05 \x03(\x0b\x32!.streamlog.internal.v1.EpochStart\x12\x0f\n\x07\x64urable\x18\x06 \x01(\x08\x12\x0f\n\x07\x64\x61maged\x18\x07 \x01(\x08\x12\x12\n\nincomplete\x18\x08 \x01(\x08\x42\r\n\x0b_last_epoch\"g\n\x18\x44\x65scribeReplicasResponse\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x04\x12\x35\n\x08replicas\x18\x02 \x03(\x0b\x32#.streamlog.internal.v1.ReplicaState2\xbb\x03\n\x0bReplication\x12\x62\n\tReplicate\x12\'.streamlog.internal.v1.ReplicateRequest\x1a(.streamlog.internal.v1.ReplicateResponse(\x01\x30\x01\x12\x61\n\nFetchRange\x12(.streamlog.internal.v1.FetchRangeRequest\x1a).streamlog.internal.v1.FetchRangeResponse\x12p\n\x0f\x43onfirmLogStart\x12-.streamlog.internal.v1.ConfirmLogStartRequest\x1a..streamlog.internal.v1.ConfirmLogStartResponse\x12s\n\x10\x44\x65scribeReplicas\x12..streamlog.internal.v1.DescribeReplicasRequest\x1a/.streamlog.internal.v1.DescribeReplicasResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'streamlog/internal/v1/replication.proto\x12\x15streamlog.internal.v1\x1a&streamlog/internal/v1/controller.proto\x1a\x19streamlog/v1/common.proto\"u\n\x11\x46\x65tchRangeRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cstart_offset\x18\x03 \x01(\x04\x12\x12\n\nend_offset\x18\x04 \x01(\x04\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\"%\n\x12\x46\x65tchRangeResponse\x12\x0f\n\x07\x62\x61tches\x18\x01 \x01(\x0c\"P\n\x16\x43onfirmLogStartRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x11\n\tlog_start\x18\x03 \x01(\x04\"\x19\n\x17\x43onfirmLogStartResponse\"\\\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x04\x12\x11\n\tleader_id\x18\x04 \x01(\r\"\x95\x03\n\x06\x46ollow\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x05 \x01(\x04\x12\x17\n\nlast_epoch\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x04\x12\x11\n\tlog_start\x18\x08 \x01(\x04\x12\x19\n\x0c\x63redit_bytes\x18\t \x01(\x04H\x01\x88\x01\x01\x12.\n\x04held\x18\n \x03(\x0b\x32 .streamlog.internal.v1.HeldBatch\x12\x1c\n\x0fsaved_log_start\x18\x0b \x01(\x04H\x02\x88\x01\x01\x12\x37\n\x08unproven\x18\x0c \x01(\x0b\x32%.streamlog.internal.v1.UnprovenEpochs\x12\x12\n\nincomplete\x18\r \x01(\x08\x42\r\n\x0b_last_epochB\x0f\n\r_credit_bytesB\x12\n\x10_saved_log_start\"Y\n\x0eUnprovenEpochs\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x04\x12\x31\n\x06\x65pochs\x18\x02 \x03(\x0b\x32!.streamlog.internal.v1.EpochStart\"h\n\tHeldBatch\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x04\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\x12\x0b\n\x03\x63rc\x18\x04 \x01(\x07\x12\x0e\n\x06origin\x18\x05 \x01(\x07\"\xb4\x01\n\x08Position\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x04\x12\x16\n\tlog_start\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0c\x63redit_bytes\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x1c\n\x0fsaved_log_start\x18\x05 \x01(\x04H\x02\x88\x01\x01\x42\x0c\n\n_log_startB\x0f\n\r_credit_bytesB\x12\n\x10_saved_log_start\"\xbb\x01\n\x10ReplicateRequest\x12\x32\n\x05hello\x18\x01 \x01(\x0b\x32#.streamlog.internal.v1.ReplicaHello\x12-\n\x06\x66ollow\x18\x02 \x03(\x0b\x32\x1d.streamlog.internal.v1.Follow\x12\x32\n\tpositions\x18\x03 \x03(\x0b\x32\x1f.streamlog.internal.v1.Position\x12\x10\n\x08unfollow\x18\x04 \x03(\r\";\n\x0fReplicaEpochEnd\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x11\x12\x12\n\nend_offset\x18\x02 \x01(\x04\"\xba\x02\n\x0eReplicaBatches\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x04\x12\x11\n\tlog_start\x18\x03 \x01(\x04\x12?\n\x0f\x64iverging_epoch\x18\x04 \x01(\x0b\x32&.streamlog.internal.v1.ReplicaEpochEnd\x12+\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1c.streamlog.v1.StreamlogError\x12\x19\n\x0c\x64iffers_from\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x08has_gaps\x18\x07 \x01(\x08\x12\x32\n\x06traces\x18\x08 \x03(\x0b\x32\".streamlog.internal.v1.AppendTrace\x12\x0f\n\x07\x62\x61tches\x18\x0f \x01(\x0c\x42\x0f\n\r_differs_from\"6\n\x0b\x41ppendTrace\x12\x12\n\nend_offset\x18\x01 \x01(\x04\x12\x13\n\x0btraceparent\x18\x02 \x01(\t\"N\n\x11ReplicateResponse\x12\x39\n\npartitions\x18\x01 \x03(\x0b\x32%.streamlog.internal.v1.ReplicaBatches\"f\n\x17\x44\x65scribeReplicasRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.streamlog.internal.v1.PartitionKey\"8\n\nEpochStart\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x04\"\xfb\x01\n\x0cReplicaState\x12\x36\n\tpartition\x18\x01 \x01(\x0b\x32#.streamlog.internal.v1.PartitionKey\x12\x11\n\tlog_start\x18\x02 \x01(\x04\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\x12\x17\n\nlast_epoch\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x31\n\x06\x65pochs\x18\x05 \x03(\x0b\x32!.streamlog.internal.v1.EpochStart\x12\x0f\n\x07\x64urable\x18\x06 \x01(\x08\x12\x0f\n\x07\x64\x61maged\x18\x07 \x01(\x08\x12\x12\n\nincomplete\x18\x08 \x01(\x08\x42\r\n\x0b_last_epoch\"g\n\x18\x44\x65scribeReplicasResponse\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x04\x12\x35\n\x08replicas\x18\x02 \x03(\x0b\x32#.streamlog.internal.v1.ReplicaState2\xbb\x03\n\x0bReplication\x12\x62\n\tReplicate\x12\'.streamlog.internal.v1.ReplicateRequest\x1a(.streamlog.internal.v1.ReplicateResponse(\x01\x30\x01\x12\x61\n\nFetchRange\x12(.streamlog.internal.v1.FetchRangeRequest\x1a).streamlog.internal.v1.FetchRangeResponse\x12p\n\x0f\x43onfirmLogStart\x12-.streamlog.internal.v1.ConfirmLogStartRequest\x1a..streamlog.internal.v1.ConfirmLogStartResponse\x12s\n\x10\x44\x65scribeReplicas\x12..streamlog.internal.v1.DescribeReplicasRequest\x1a/.streamlog.internal.v1.DescribeReplicasResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,31 +44,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLICAHELLO']._serialized_start=400
   _globals['_REPLICAHELLO']._serialized_end=492
   _globals['_FOLLOW']._serialized_start=495
-  _globals['_FOLLOW']._serialized_end=880
-  _globals['_UNPROVENEPOCHS']._serialized_start=882
-  _globals['_UNPROVENEPOCHS']._serialized_end=971
-  _globals['_HELDBATCH']._serialized_start=973
-  _globals['_HELDBATCH']._serialized_end=1077
-  _globals['_POSITION']._serialized_start=1080
-  _globals['_POSITION']._serialized_end=1260
-  _globals['_REPLICATEREQUEST']._serialized_start=1263
-  _globals['_REPLICATEREQUEST']._serialized_end=1450
-  _globals['_REPLICAEPOCHEND']._serialized_start=1452
-  _globals['_REPLICAEPOCHEND']._serialized_end=1511
-  _globals['_REPLICABATCHES']._serialized_start=1514
-  _globals['_REPLICABATCHES']._serialized_end=1828
-  _globals['_APPENDTRACE']._serialized_start=1830
-  _globals['_APPENDTRACE']._serialized_end=1884
-  _globals['_REPLICATERESPONSE']._serialized_start=1886
-  _globals['_REPLICATERESPONSE']._serialized_end=1964
-  _globals['_DESCRIBEREPLICASREQUEST']._serialized_start=1966
-  _globals['_DESCRIBEREPLICASREQUEST']._serialized_end=2068
-  _globals['_EPOCHSTART']._serialized_start=2070
-  _globals['_EPOCHSTART']._serialized_end=2126
-  _globals['_REPLICASTATE']._serialized_start=2129
-  _globals['_REPLICASTATE']._serialized_end=2380
-  _globals['_DESCRIBEREPLICASRESPONSE']._serialized_start=2382
-  _globals['_DESCRIBEREPLICASRESPONSE']._serialized_end=2485
-  _globals['_REPLICATION']._serialized_start=2488
-  _globals['_REPLICATION']._serialized_end=2931
+  _globals['_FOLLOW']._serialized_end=900
+  _globals['_UNPROVENEPOCHS']._serialized_start=902
+  _globals['_UNPROVENEPOCHS']._serialized_end=991
+  _globals['_HELDBATCH']._serialized_start=993
+  _globals['_HELDBATCH']._serialized_end=1097
+  _globals['_POSITION']._serialized_start=1100
+  _globals['_POSITION']._serialized_end=1280
+  _globals['_REPLICATEREQUEST']._serialized_start=1283
+  _globals['_REPLICATEREQUEST']._serialized_end=1470
+  _globals['_REPLICAEPOCHEND']._serialized_start=1472
+  _globals['_REPLICAEPOCHEND']._serialized_end=1531
+  _globals['_REPLICABATCHES']._serialized_start=1534
+  _globals['_REPLICABATCHES']._serialized_end=1848
+  _globals['_APPENDTRACE']._serialized_start=1850
+  _globals['_APPENDTRACE']._serialized_end=1904
+  _globals['_REPLICATERESPONSE']._serialized_start=1906
+  _globals['_REPLICATERESPONSE']._serialized_end=1984
+  _globals['_DESCRIBEREPLICASREQUEST']._serialized_start=1986
+  _globals['_DESCRIBEREPLICASREQUEST']._serialized_end=2088
+  _globals['_EPOCHSTART']._serialized_start=2090
+  _globals['_EPOCHSTART']._serialized_end=2146
+  _globals['_REPLICASTATE']._serialized_start=2149
+  _globals['_REPLICASTATE']._serialized_end=2400
+  _globals['_DESCRIBEREPLICASRESPONSE']._serialized_start=2402
+  _globals['_DESCRIBEREPLICASRESPONSE']._serialized_end=2505
+  _globals['_REPLICATION']._serialized_start=2508
+  _globals['_REPLICATION']._serialized_end=2951
 # @@protoc_insertion_point(module_scope)

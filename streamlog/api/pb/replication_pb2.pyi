@@ -196,6 +196,7 @@ class Follow(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     SAVED_LOG_START_FIELD_NUMBER: _builtins.int
     UNPROVEN_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """Chosen by the follower, above all earlier ones of this stream."""
     topic_id: _builtins.bytes
@@ -222,6 +223,10 @@ class Follow(_message.Message):
     """The log start in the follower's checkpoint: before it the follower has no records, also after a crash. The follower does
     not join the ISR while it is below the leader's log start. Absent: an earlier release, which does not report it.
     """
+    incomplete: _builtins.bool
+    """The follower has truncated what differed from a leader's log, and was not in sync since. It leaves the ISR, since as the
+    leader it would report itself offline; when it joins again it is complete. Absent: no, or an earlier release.
+    """
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldBatch]:
         """The last batches of the follower's log, in order, up to `fetch_offset`. The leader compares them with its own, and sends
@@ -247,10 +252,11 @@ class Follow(_message.Message):
         held: _abc.Iterable[Global___HeldBatch] | None = ...,
         saved_log_start: _builtins.int | None = ...,
         unproven: Global___UnprovenEpochs | None = ...,
+        incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "last_epoch", b"last_epoch", "saved_log_start", b"saved_log_start", "unproven", b"unproven"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "held", b"held", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "saved_log_start", b"saved_log_start", "slot", b"slot", "topic_id", b"topic_id", "unproven", b"unproven"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes", "_last_epoch", b"_last_epoch", "_saved_log_start", b"_saved_log_start", "credit_bytes", b"credit_bytes", "fetch_offset", b"fetch_offset", "held", b"held", "incomplete", b"incomplete", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start", b"log_start", "partition", b"partition", "saved_log_start", b"saved_log_start", "slot", b"slot", "topic_id", b"topic_id", "unproven", b"unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__credit_bytes: _TypeAlias = _typing.Literal["credit_bytes"]  # noqa: Y015
     _WhichOneofArgType__credit_bytes: _TypeAlias = _typing.Literal["_credit_bytes", b"_credit_bytes"]  # noqa: Y015

@@ -291,6 +291,7 @@ class FollowerLink:
             held=followed.held,
             saved_log_start=replica.saved_log_start,
             unproven=unproven,
+            incomplete=replica.is_incomplete,
         )
 
     def _on_ackable_end(self, followed: Followed) -> None:

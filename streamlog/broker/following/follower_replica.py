@@ -88,6 +88,11 @@ class FollowerReplica:
         """The log start that this replica has after a crash."""
         return self.log.owner.saved_log_start(self.log)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """It has truncated what differed from a leader's log, and did not join the ISR since."""
+        return self.log.incomplete
+
     def position(self) -> FetchPosition:
         """Where to continue."""
         return self.follower.position()

@@ -212,6 +212,8 @@ class FollowerStream:
         self._slots[follow.slot] = slot
         self._isr.follows(replica, self.follower, self.broker_epoch)
         self.mark(slot)
+        if follow.incomplete:  # it may have differed from an earlier leader's log
+            replica.on_differing(self.follower)
         replica.on_saved_log_start(self.follower, follow.saved_log_start)
         replica.on_position(self.follower, follow.ackable_end)
 

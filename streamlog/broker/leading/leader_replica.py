@@ -327,7 +327,7 @@ class LeaderReplica:
         return first_epoch_difference(unproven, self.log.epochs.entries, fetch_offset=fetch_offset)
 
     def on_differing(self, broker: BrokerId) -> None:
-        """This follower's log differs from the leader's."""
+        """This follower's log differs from the leader's, or is incomplete since it differed."""
         if self._ended is None:
             self.state.on_differing(broker)
             self.review_isr()

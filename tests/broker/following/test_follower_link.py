@@ -45,6 +45,7 @@ class Replica:
     partition = TopicPartition("t", PartitionId(INT32_MAX))
     leader_epoch = LeaderEpoch(INT32_MAX)
     saved_log_start = Offset(INT64_MAX)
+    is_incomplete = True
 
     def __init__(self) -> None:
         self.on_ackable_end: Any = None

@@ -134,6 +134,26 @@ def test_without_the_comparison_replicas_differ(monkeypatch: pytest.MonkeyPatch)
         test_a_damaged_header_is_found_and_its_batch_copied_again(3, 0, explained=True)
 
 
+def test_an_incomplete_member_of_the_isr_leaves_it_and_joins_as_complete() -> None:
+    """The leader that found the difference lost its leadership before the ISR without this replica was committed."""
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        await cluster.produce(b"a")
+        await cluster.settled()
+        await cluster.nodes[3].log().note_incomplete()
+        cluster.host(1).crash()
+        cluster.fence(1)
+        await cluster.until(lambda: 3 not in cluster.partition().isr)
+        await cluster.until(lambda: 3 in cluster.partition().isr)
+        await cluster.until(lambda: not cluster.nodes[3].log().incomplete)
+        cluster.start(1)
+        await cluster.settled()
+        cluster.check()
+
+    play(story)
+
+
 def test_a_log_that_was_cut_at_the_start_does_not_lead_on_its_own_word() -> None:
     """All were killed, and one came back with a damaged batch above the recovery point, which looks like a torn tail:
     what it lacks was acknowledged. Its end proves nothing, so another replica that was in sync is waited for.
