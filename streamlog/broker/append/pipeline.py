@@ -44,9 +44,9 @@ from streamlog.errors import (
 from streamlog.metrics import TopicTraffic
 from streamlog.model import INT32_MAX, Acks, Appended, ProducerEpoch, ProducerId, TopicPartition
 from streamlog.ports import Buffer, Clock, Workers
-from streamlog.records import BatchHeader, ProduceLimits, TimestampType, validate
+from streamlog.records import BatchHeader, ProduceLimits, TimestampType, read_header, validate
 from streamlog.records.columns.columnar import ManyHeadersError
-from streamlog.records.header import TRANSACTIONAL_BIT
+from streamlog.records.header import MAGIC, TRANSACTIONAL_BIT
 from streamlog.replication.leader import PartitionLeader
 from streamlog.storage.log.log import Log
 from streamlog.storage.log_config import LogConfig
@@ -230,14 +230,16 @@ class AppendPipeline:
 
     def _append_repeated(self, batches: Buffer, acks: Acks, refusal: StreamlogError) -> Appended:
         """The result of the first append where they are a retry of what was appended before the topic's limits became
-        lower, or it too old. Raises `refusal`.
+        lower, or it too old. Raises `refusal`, at once for batches without a producer's id.
         """
         self.check()
         now_ms = self._clock.wall_ms()
         try:
+            header = read_header(batches, 0)
+            if header.magic != MAGIC or not header.has_producer:
+                raise refusal
             found = validate(batches, 0, len(batches), _UNLIMITED, now_ms)
-            header = found[0][1]
-            seen = self._log.producers.check(header) if header.producer_id >= 0 else None
+            seen = self._log.producers.check(found[0][1])
         except StreamlogError:
             raise refusal from None
         if seen is None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from functools import partial
+from typing import Any
 
 import pytest
 from crc32c import crc32c
 
+from streamlog.broker.append import pipeline
 from streamlog.broker.append.preparation import INLINE_BYTES_MAX
 from streamlog.errors import (
     CorruptMessageError,
@@ -20,7 +22,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.model import Acks
-from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header
+from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header, validate
 from streamlog.records.checks import record_check
 from streamlog.records.header import CRC_POSITION, CRC_START, HEADER_SIZE
 from tests.broker.rig import (
@@ -78,6 +80,23 @@ def test_a_retry_of_what_the_topic_would_refuse_now_is_a_success(
         with pytest.raises(error):
             rig.do(partial(append_to, leader, new))
     assert leader.log_end_offset == 1
+
+
+def test_a_batch_without_a_producer_id_is_refused_by_its_first_check(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be a retry, so its CRC need not be computed."""
+    rig.create(configs={"max.message.bytes": "1000"})
+    rig.rest()
+    leader = rig.leader()
+    checked = []
+
+    def counting(*given: Any, **how: Any) -> Any:
+        checked.append(given)
+        return validate(*given, **how)
+
+    monkeypatch.setattr(pipeline, "validate", counting)
+    with pytest.raises(MessageTooLargeError):
+        rig.do(lambda: append_to(leader, batch([bytes(1000)])))
+    assert len(checked) == 1
 
 
 def test_producers_are_known_to_the_next_leader(rig: Rig) -> None:
