@@ -61,6 +61,16 @@ def test_set_and_back_to_the_default(rig: Rig, resource: ConfigTarget) -> None:
     assert dict(rig.image.config(resource).items()) == {"segment.bytes": "7"}
 
 
+def test_what_is_stored_for_no_node_can_be_removed(rig: Rig) -> None:
+    """Earlier releases stored it for node '01'."""
+    resource = ConfigTarget(ConfigTargetType.BROKER, "01")
+    rig.commit([ConfigRecord(resource=resource, name="retention.ms", value="5")])
+    error = alter(rig, resource, change("retention.ms", "6"))
+    assert isinstance(error, BrokerIdNotRegisteredError)
+    assert alter(rig, resource, change("retention.ms", operation=Operation.DELETE)) is None
+    assert not rig.image.config(resource)
+
+
 def test_what_is_so_already_makes_no_record(rig: Rig) -> None:
     alter(rig, TOPIC, change("retention.ms", "5"))
     before = rig.image
