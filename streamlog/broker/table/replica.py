@@ -451,6 +451,7 @@ class Replica:
             return StorageError(
                 f"{self.partition} may lack acknowledged records and cannot lead: its end was truncated because it "
                 "differed from the leader's log, and it has not been in sync since: start the node of the former leader"
+                ", then restart this one, so that the other may be elected"
             )
         return self._unrestored if log.derived.producers_stale else None
 
