@@ -167,7 +167,8 @@ class Replica:
         self._leave()
         if joined:
             self._set_aside = False
-            self._note_complete()
+            if self.follower is None or not self.follower.busy:  # what it truncates now it had when it was proposed
+                self._note_complete()
             if self.follower is not None:
                 self.follower.on_joined()
         if self.is_unreported:

@@ -10,8 +10,10 @@ from streamlog.errors import (
     StorageError,
 )
 from streamlog.model import NO_BROKER, Acks, BrokerEpoch, Offset
+from streamlog.replication.follower import PartitionFollower
 from streamlog.storage.recovery.recovery import Recovery
 from tests.broker.rig import ME, OTHER, P0, Recorder, Rig, topic_id, values_in
+from tests.broker.table.moving import commit_inside
 from tests.storage.batches import batch
 
 
@@ -200,6 +202,23 @@ def test_a_replica_that_has_truncated_what_differed_leads_once_it_was_in_sync(ri
     rig.change(isr=(ME,), leader=ME)
     rig.rest()
     assert rig.leader().log_end_offset == 0
+
+
+def test_a_join_proposed_before_the_difference_was_found_completes_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = PartitionFollower.on_differing
+
+    async def joining(follower: PartitionFollower, offset: Offset) -> None:
+        commit_inside(rig, isr=(OTHER, ME), elr=())
+        await original(follower, offset)
+
+    monkeypatch.setattr(PartitionFollower, "on_differing", joining)
+    truncated_as_differing(rig)
+    assert rig.follower.log.incomplete
+    rig.change(isr=(OTHER,), elr=())
+    rig.change(isr=(OTHER, ME))
+    assert not rig.follower.log.incomplete
 
 
 def test_a_replica_that_has_truncated_what_differed_leads_by_an_unclean_election(rig: Rig) -> None:
