@@ -85,13 +85,13 @@ def unsettled(image: MetadataImage, settings: ControllerSettings) -> Iterator[Pa
 
 def eligibility_lost(image: MetadataImage, rulebook: Rulebook) -> Iterator[PartitionChangeRecord]:
     """Clear the ELR (current and last known) of each partition that has enough in-sync replicas by these rules."""
-    keys = frozenset(
+    with_elr = frozenset(
         key
         for broker_id in image.brokers
         for role in (Role.ELR, Role.LAST_KNOWN_ELR)
         for key in image.roles.partitions(role, broker_id)
     )
-    for topic_id, partition_id in sorted(keys):
+    for topic_id, partition_id in sorted(with_elr):
         topic = image.topics[topic_id]
         partition = topic.partitions[partition_id]
         if len(partition.isr) >= effective_min_isr(rulebook.of_topic(topic).min_insync_replicas, partition):

@@ -291,10 +291,10 @@ class TransactionQueries:
 
 def _uncoordinated(topic: Topic, answers: list[pb.ListTransactionsResponse]) -> list[pb.NodeError]:
     """The leaders of the partitions of `__transaction_state` whose ids no node has listed."""
-    listed = {index for answer in answers for index in answer.coordinated_partitions}
+    loaded = {index for answer in answers for index in answer.coordinated_partitions}
     missing: dict[BrokerId, list[str]] = {}
     for index, partition in enumerate(topic.partitions):
-        if index not in listed:
+        if index not in loaded:
             missing.setdefault(partition.leader, []).append(str(index))
     return [
         pb.NodeError(
