@@ -259,7 +259,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "tests/broker/leading/test_joining.py plants it in a log whose gaps are explained, and logs of compacted "
         "topics are not damaged here",
     ),
-    "high_watermark_by_the_proposed_isr": Mutant(plant=high_watermark_by_the_proposed_isr, seeds=20, first=25),
+    "high_watermark_by_the_proposed_isr": Mutant(plant=high_watermark_by_the_proposed_isr, seeds=20, first=81),
     "min_insync_ignored": Mutant(plant=min_insync_ignored, seeds=20),
     "leads_on_in_another_epoch": Mutant(plant=leads_on_in_another_epoch, seeds=20),
     "anybody_joins_the_isr": Mutant(plant=anybody_joins_the_isr, seeds=200, long=True),

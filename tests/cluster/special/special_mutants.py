@@ -223,7 +223,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=epochs_of_markers_are_not_bounded, plan=fault_plans.hostile_plan, seeds=3, first=2
     ),
     "statuses_of_other_programs_are_believed": Mutant(
-        plant=statuses_of_other_programs_are_believed, plan=fault_plans.false_answers_plan, seeds=3, first=1
+        plant=statuses_of_other_programs_are_believed, plan=fault_plans.false_answers_plan, seeds=3, first=28
     ),
     "answers_of_the_controller_are_parsed_unchecked": Mutant(
         plant=answers_of_the_controller_are_parsed_unchecked, plan=fault_plans.false_answers_plan, seeds=3, first=0
@@ -246,7 +246,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=retention_by_the_wall_clock_alone, plan=fault_plans.skewed_plan, seeds=3, first=5
     ),
     "a_deletion_is_confirmed_by_its_leader_alone": Mutant(
-        plant=a_deletion_is_confirmed_by_its_leader_alone, plan=fault_plans.deleting_plan, seeds=10, first=1
+        plant=a_deletion_is_confirmed_by_its_leader_alone, plan=fault_plans.deleting_plan, seeds=10, first=12
     ),
     "a_deletion_is_not_in_the_checkpoint": Mutant(
         plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1

@@ -95,5 +95,5 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "verification_skipped": Mutant(plant=verification_skipped, seeds=10),
     "retry_of_the_end_decided_again": Mutant(plant=retry_of_the_end_decided_again, seeds=10),
     "grant_not_taken_back": Mutant(plant=grant_not_taken_back, seeds=20, first=54),
-    "ahead_closed_by_who_took_over": Mutant(plant=ahead_closed_by_who_took_over, seeds=10),
+    "ahead_closed_by_who_took_over": Mutant(plant=ahead_closed_by_who_took_over, seeds=10, first=10),
 }
