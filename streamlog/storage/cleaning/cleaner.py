@@ -95,11 +95,13 @@ class Cleaner:
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._uncleanable: set[Log] = set()  # with a corrupt batch: not cleaned until the restart
         self._short_of_space: set[Log] = set()  # gave up: the others come first
+        self._others_are_due = False  # when the cleaning began
 
     async def clean_filthiest(self, bound_of: Callable[[Log], Offset]) -> CleaningStats | None:
         """Clean the dirtiest log; None where none needs it. StorageError when the disk fails."""
         worst: tuple[bool, bool, float, Log, Filth] | None = None
         faults: list[tuple[Log, DamagedFileError]] = []
+        due = 0
         for logs in (self._uncleanable, self._short_of_space):
             logs.intersection_update(self._directory.logs.values())  # drop removed ones
         for log in self._directory.logs.values():
@@ -120,11 +122,13 @@ class Cleaner:
                 continue
             except OSError as e:
                 raise log.owner.fail(e) from e
+            due += 1
             rank = (log not in self._short_of_space, filth.overdue, filth.ratio)
             if worst is None or rank > worst[:3]:
                 worst = (*rank, log, filth)
         if worst is None or not worst[0]:  # all have had their turn
             self._short_of_space.clear()
+        self._others_are_due = due > 1
         done = None if worst is None else await self.clean(*worst[3:])
         for log, fault in faults:
             await self._examine_index(log, fault)
@@ -187,8 +191,12 @@ class Cleaner:
         # The last of them is copied as a whole, above `end` too.
         transactions = CleanedTransactions(log.aborted(log.segments.first.base_offset, filth.first_uncleanable))
         before = after = records_before = records_after = 0
+        wait_s = min(log.config.file_delete_delay_ms, SPACE_WAIT_MS_MAX) / 1000 + 1
+        space_until_s = self._clock.monotonic() + wait_s
         for group in _groups(segments, log):
-            done = await self._clean_group(log, group, key_map, transactions, generation)
+            if not self._others_are_due:
+                space_until_s = self._clock.monotonic() + wait_s
+            done = await self._clean_group(log, group, key_map, transactions, generation, space_until_s)
             if done is None:
                 return None
             before += sum(s.size_bytes for s in group)
@@ -237,7 +245,13 @@ class Cleaner:
         return key_map
 
     async def _clean_group(
-        self, log: Log, group: list[Segment], key_map: KeyMap, transactions: CleanedTransactions, generation: int
+        self,
+        log: Log,
+        group: list[Segment],
+        key_map: KeyMap,
+        transactions: CleanedTransactions,
+        generation: int,
+        space_until_s: float,
     ) -> tuple[int, int, int] | None:
         """Replace adjacent segments by one with what remains of them. Returns (its size, records read, records kept);
         None where the log has changed since `generation`.
@@ -246,7 +260,7 @@ class Cleaner:
         rules = Rules(
             key_map, self._clock.wall_ms(), log.config.delete_retention_ms, _producers_last(log), Offset(last)
         )
-        if not await self._wait_for_space(log, sum(segment.size_bytes for segment in group), generation):
+        if not await self._wait_for_space(log, sum(one.size_bytes for one in group), generation, space_until_s):
             return None
         copy = Segment.create(self._fs, log.directory, group[0].base_offset, log.config, suffix=names.CLEANED)
         read = kept = 0
@@ -274,20 +288,21 @@ class Cleaner:
         log.replace_segments(group, copy)
         return copy.size_bytes, read, kept
 
-    async def _wait_for_space(self, log: Log, size: int, generation: int) -> bool:
+    async def _wait_for_space(self, log: Log, size: int, generation: int, until_s: float) -> bool:
         """For that of the segments replaced before, which are deleted after a delay. False: there is none, or the log
-        has changed. StorageError.
+        has changed. StorageError. `until_s`: of all groups together where other logs wait for their cleaning.
         """
-        for _ in range(min(log.config.file_delete_delay_ms, SPACE_WAIT_MS_MAX) // 1000 + 2):
-            if self._has_space(log, size):
-                return True
+        while not self._has_space(log, size):
+            if self._clock.monotonic() >= until_s:
+                self._short_of_space.add(log)
+                reason = "too little free space for another segment"
+                self._probe("cleaning_gave_up", path=log.directory, reason=reason)
+                return False
             await asyncio.sleep(1)
             log.durability.check()
             if generation != log.durability.generation:
                 return False
-        self._short_of_space.add(log)
-        self._probe("cleaning_gave_up", path=log.directory, reason="too little free space for another segment")
-        return False
+        return True
 
     async def _copy(
         self, log: Log, segment: Segment, copy: Segment, rules: Rules, transactions: CleanedTransactions

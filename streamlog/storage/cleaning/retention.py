@@ -25,6 +25,7 @@ from streamlog.model import NO_TIMESTAMP, Offset
 from streamlog.storage.files import names
 from streamlog.storage.log.log import Log
 from streamlog.storage.segments.header_scan import scan_file
+from streamlog.storage.segments.index_rebuild import rebuild_indexes
 from streamlog.storage.segments.scan import run_async
 from streamlog.storage.segments.segment import Segment
 
@@ -97,7 +98,10 @@ async def _has_its_time(log: Log, segment: Segment) -> bool:
     finally:
         segment.unpin()
     if segment in log.segments:
-        await log.examine(segment)  # a header that was only scanned may be wrong, and not the index
+        found = await log.examine(segment)  # a header that was only scanned may be wrong, and not the index
+        if found is not None and not found.damages and not found.index_fault:
+            # The index is full and ends before: what is rebuilt says so, and memory has the rest.
+            await rebuild_indexes(segment)
     return False
 
 

@@ -87,6 +87,25 @@ def test_a_damaged_header_does_not_end_retention_nor_reach_an_index(flipped: tup
     assert rig.machine.run(maintenance.retain()) == 3
 
 
+def test_a_full_index_that_ends_before_the_largest_timestamp_keeps_no_segment_for_ever() -> None:
+    """After `segment.index.bytes` was lowered and the indexes were rebuilt."""
+    config = replace(CONFIG, index_interval_bytes=100, segment_bytes=100_000)
+    rig = Rig(Machine(1), config)
+    for i in range(60):
+        rig.append(b"x" * 150, timestamp=1000 + i * 100)
+    rig.do(rig.log.roll_now)
+    rig.append(b"y", timestamp=2_000_000)
+    rig.sync()
+    rig.config = replace(config, segment_index_bytes=240, retention_ms=1000)
+    rig.crash()
+    rig.machine.run(rig.directory.checkpoint())
+    rig.stop()
+    rig.start()
+    assert rig.log.segments.first.time_index.is_full
+    end = rig.log.log_end_offset
+    assert [rig.retain(1_500_000, end, 1e6) for _ in range(3)] == [0, 1, 0]
+
+
 def test_records_without_timestamps_go_by_the_time_of_their_file() -> None:
     """They kept the partition's later segments from their deletion for ever."""
     rig = Rig(Machine(1), CONFIG)
