@@ -141,6 +141,28 @@ async def test_what_cannot_be_used_is_reported_once_and_the_earlier_stays(monkey
         await node.close()
 
 
+async def test_what_is_not_valid_yet_is_used_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files do not change meanwhile."""
+    monkeypatch.setattr(module, "RELOAD_S", 0.01)
+    own = Authority()
+    source = Changing(own.issue("node", [LOCAL]))
+    later, errors = own.issue("node", [LOCAL]), [InvalidConfigError("not valid yet")] * 3
+
+    def load() -> Pem:
+        if errors:
+            raise errors.pop()
+        return later
+
+    credentials = source.credentials()
+    watching = asyncio.ensure_future(credentials.watch())
+    monkeypatch.setattr(source, "load", load)
+    assert (await source.changed(later))[0] == "WARN"
+    async with asyncio.timeout(IN_TIME_S):
+        assert await source.said.get() == USED  # and nothing in between
+    watching.cancel()
+    assert credentials.version == 1
+
+
 @pytest.mark.parametrize(
     "broken",
     [

@@ -3,7 +3,8 @@
 A server uses for each handshake what is loaded then. A channel opens another connection for later calls when it has
 changed, and the old one ends with its last call (`channel`).
 
-Files that are wrong at a reload are reported once, and the earlier material stays in use.
+Files that are wrong at a reload are reported once, and the earlier material stays in use. They are tried again each
+time: a certificate may not be valid yet.
 """
 
 from __future__ import annotations
@@ -59,17 +60,20 @@ class TlsCredentials:
 
     async def watch(self) -> None:
         """Until it is cancelled."""
+        reported: object = self._signature  # that of files that were reported as wrong
         while True:
             await asyncio.sleep(RELOAD_S)
             signature = await asyncio.to_thread(self._source.signature)
             if signature == self._signature:
                 continue
-            self._signature = signature
             try:
                 self._use(await asyncio.to_thread(self._source.load))
             except Exception as error:  # noqa: BLE001  reported; the earlier material serves on
-                self._report("WARN", f"the changed TLS files are not used, the earlier ones stay in use: {error}")
+                if signature != reported:
+                    reported = signature
+                    self._report("WARN", f"the changed TLS files are not used, the earlier ones stay in use: {error}")
                 continue
+            self._signature = signature
             self.version += 1
             self._report("INFO", "the changed TLS files are used for new connections")
 
