@@ -80,6 +80,7 @@ def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="node-1 cannot be opened"):
         cluster.start()
     assert set(threading.enumerate()) <= before
+    cluster.stop()  # in a `finally` of the caller
 
 
 def test_a_defect_of_a_node_is_not_passed_over(tmp_path: Path) -> None:
