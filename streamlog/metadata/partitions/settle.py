@@ -91,10 +91,13 @@ def eligibility_lost(image: MetadataImage, rulebook: Rulebook) -> Iterator[Parti
         for role in (Role.ELR, Role.LAST_KNOWN_ELR)
         for key in image.roles.partitions(role, broker_id)
     )
+    minimum: dict[TopicId, int | None] = {}
     for topic_id, partition_id in sorted(with_elr):
         topic = image.topics[topic_id]
+        if topic_id not in minimum:
+            minimum[topic_id] = rulebook.of_topic(topic).min_insync_replicas
         partition = topic.partitions[partition_id]
-        if len(partition.isr) >= effective_min_isr(rulebook.of_topic(topic).min_insync_replicas, partition):
+        if len(partition.isr) >= effective_min_isr(minimum[topic_id], partition):
             yield PartitionChangeRecord(
                 topic_id=topic_id,
                 partition_id=partition_id,
