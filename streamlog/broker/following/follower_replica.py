@@ -30,6 +30,7 @@ class FollowerReplica:
     """Made and ended by its `Replica`, driven by the links. One event loop; its methods never run concurrently."""
 
     __slots__ = (
+        "_had_end",
         "_idle",
         "_truncations",
         "ended",
@@ -64,6 +65,7 @@ class FollowerReplica:
         self.on_start_saved: Callable[[], None] = _no_listener  # likewise
         self.on_joined: Callable[[], None] = _no_listener  # likewise: this replica has entered the ISR
         self.ended = False
+        self._had_end = Offset(0)  # it had all below when it last truncated what differed
         self._truncations = 0  # in progress
         self._idle = asyncio.Event()
         self._idle.set()
@@ -92,6 +94,11 @@ class FollowerReplica:
     def is_incomplete(self) -> bool:
         """It has truncated what differed from a leader's log, and did not join the ISR since."""
         return self.log.incomplete
+
+    @property
+    def has_what_it_had(self) -> bool:
+        """Whether it has copied again what it truncated. Otherwise a join was proposed before that."""
+        return not self.busy and self.log.log_end_offset >= self._had_end
 
     def position(self) -> FetchPosition:
         """Where to continue."""
@@ -161,6 +168,7 @@ class FollowerReplica:
         """
         self._check()
         self._begin_truncation()
+        self._had_end = max(self._had_end, self.high_watermark)  # what is above was not acknowledged without it
         try:
             await self.log.note_incomplete()
             self._check()

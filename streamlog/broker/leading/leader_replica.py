@@ -359,6 +359,8 @@ class LeaderReplica:
         self.state.on_assignment(partition.replicas, min_insync_replicas, self._now_ms())
         others = others_eligible(partition)
         self._change_isr(partition.isr, partition.partition_epoch, others_eligible=others, by_metadata=True)
+        if self._ended is None:
+            self.review_isr()  # the metadata may settle a proposal before its result does
 
     def on_settings(self, settings: TopicSettings) -> None:
         self.appends.settings = settings

@@ -156,9 +156,8 @@ class Replica:
 
     def assign(self, assigned: Assignment | None, *, fresh: bool = False) -> None:
         """By the metadata. `fresh`: the partition was not on this node before."""
-        joined = self._has_joined(assigned)
-        if assigned is not None and assigned.partition.leader != self._context.me:
-            self._eligible = self._context.me in (*assigned.partition.isr, *assigned.partition.elr)
+        joined, role = self._has_joined(assigned), self.follower or self._ending
+        self._note_eligible(assigned)
         self.assigned = assigned
         self._unrestored = None
         self._fresh = assigned is not None and (fresh or self._fresh)
@@ -167,7 +166,7 @@ class Replica:
         self._leave()
         if joined:
             self._set_aside = False
-            if self.follower is None or not self.follower.busy:  # what it truncates now it had when it was proposed
+            if role is None or role.has_what_it_had:
                 self._note_complete()
             if self.follower is not None:
                 self.follower.on_joined()
@@ -175,6 +174,16 @@ class Replica:
             self._context.went_offline()
         if not self._working:
             self._settle()
+
+    def _note_eligible(self, assigned: Assignment | None) -> None:
+        """Also where it joins and is elected in one step: before an unclean election there is no leader."""
+        if assigned is None:
+            return
+        me, partition = self._context.me, assigned.partition
+        if partition.leader != me:
+            self._eligible = me in (*partition.isr, *partition.elr)
+        elif self.assigned is not None and self.assigned.partition.leader not in (NO_BROKER, me):
+            self._eligible = True
 
     def _has_joined(self, assigned: Assignment | None) -> bool:
         """Whether the replica has entered the ISR as a follower. Only by a change: the first image says nothing of what

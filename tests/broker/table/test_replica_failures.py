@@ -9,10 +9,10 @@ from streamlog.errors import (
     NotLeaderError,
     StorageError,
 )
-from streamlog.model import NO_BROKER, Acks, BrokerEpoch, Offset
+from streamlog.model import NO_BROKER, Acks, BrokerEpoch, BrokerId, Offset
 from streamlog.replication.follower import PartitionFollower
 from streamlog.storage.recovery.recovery import Recovery
-from tests.broker.rig import ME, OTHER, P0, Recorder, Rig, topic_id, values_in
+from tests.broker.rig import ME, OTHER, P0, THIRD, Recorder, Rig, topic_id, values_in
 from tests.broker.table.moving import commit_inside
 from tests.storage.batches import batch
 
@@ -173,10 +173,14 @@ def truncated_as_differing(rig: Rig) -> None:
     """OTHER has compared this node's log with its own, and this node has truncated what differed."""
     rig.create(replicas=(OTHER, ME), leader=OTHER)
     rig.rest()
-    rig.do(lambda: rig.follower.on_batches(batch([b"a", b"b"], epoch=0), Offset(2), Offset(0)))
-    rig.rest()
+    copy(rig)
     rig.change(isr=(OTHER,), elr=(ME,))
     rig.machine.run(rig.follower.on_differing(Offset(0)))
+
+
+def copy(rig: Rig) -> None:
+    rig.do(lambda: rig.follower.on_batches(batch([b"a", b"b"], epoch=0), Offset(2), Offset(0)))
+    rig.rest()
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -198,10 +202,11 @@ def test_a_replica_that_has_truncated_what_differed_does_not_lead_as_an_eligible
 
 def test_a_replica_that_has_truncated_what_differed_leads_once_it_was_in_sync(rig: Rig) -> None:
     truncated_as_differing(rig)
+    copy(rig)
     rig.change(isr=(OTHER, ME), elr=())
     rig.change(isr=(ME,), leader=ME)
     rig.rest()
-    assert rig.leader().log_end_offset == 0
+    assert rig.leader().log_end_offset == 2
 
 
 def test_a_join_proposed_before_the_difference_was_found_completes_nothing(
@@ -217,8 +222,36 @@ def test_a_join_proposed_before_the_difference_was_found_completes_nothing(
     truncated_as_differing(rig)
     assert rig.follower.log.incomplete
     rig.change(isr=(OTHER,), elr=())
+    rig.change(isr=(OTHER, ME))  # it is committed only after the truncation
+    assert rig.follower.log.incomplete
+    rig.change(isr=(OTHER,), elr=())
+    copy(rig)
     rig.change(isr=(OTHER, ME))
     assert not rig.follower.log.incomplete
+
+
+@pytest.mark.parametrize("leader", [THIRD, ME])
+def test_nor_does_one_that_completes_a_reassignment_and_changes_the_leader(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, leader: BrokerId
+) -> None:
+    original = PartitionFollower.on_differing
+
+    async def joining(follower: PartitionFollower, offset: Offset) -> None:
+        commit_inside(rig, replicas=(THIRD, ME), isr=(THIRD, ME), leader=leader)
+        await original(follower, offset)
+
+    monkeypatch.setattr(PartitionFollower, "on_differing", joining)
+    rig.create(replicas=(THIRD, ME, OTHER), leader=OTHER, isr=(OTHER,))
+    rig.rest()
+    copy(rig)
+    follower = rig.follower
+    rig.machine.run(follower.on_differing(Offset(0)))
+    rig.rest()
+    assert follower.log.log_end_offset == 0
+    assert follower.log.incomplete
+    if leader == ME:
+        with pytest.raises(StorageError, match="may lack acknowledged records"):
+            rig.leader()
 
 
 def test_a_replica_that_has_truncated_what_differed_leads_by_an_unclean_election(rig: Rig) -> None:

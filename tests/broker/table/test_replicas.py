@@ -245,6 +245,23 @@ def test_roles_follow_the_metadata(rig: Rig) -> None:
     assert rig.links.following == []
 
 
+def test_a_follower_joins_again_at_once_where_the_metadata_settle_the_proposal_before_its_result(rig: Rig) -> None:
+    """As on the controller's node. It has reported that it is at the end, and reports nothing more."""
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+
+    def follow() -> None:
+        leader.on_differing(OTHER)
+        leader.on_saved_log_start(OTHER, Offset(0))
+        leader.on_position(OTHER, Offset(0))
+
+    rig.do(follow)
+    assert [proposal.isr for proposal in rig.isr.proposals] == [(ME,)]
+    rig.change(isr=(ME,), elr=(OTHER,))
+    assert [proposal.isr for proposal in rig.isr.proposals] == [(ME,), (ME, OTHER)]
+
+
 def test_a_follower_is_notified_when_it_joins_the_isr(rig: Rig) -> None:
     rig.create(leader=OTHER, replicas=(ME, OTHER), isr=(OTHER,))
     rig.rest()
