@@ -321,9 +321,10 @@ class FollowerStream:
         if behind_first and (slot := self._next_behind()) is not None:
             free_bytes -= self._read_behind(slot, updates, free_bytes // 4, at_least_one=True) or 0
         if self._ready:
-            keep = 0 if self._next_behind() is None else free_bytes // 4
+            others = (self._behind or self._throttled) and self._next_behind() is not None
+            keep = free_bytes // 4 if others else 0
             free_bytes = self._collect_ready(updates, free_bytes, keep=keep)
-        while (slot := self._next_behind()) is not None:
+        while (self._behind or self._throttled) and (slot := self._next_behind()) is not None:
             alone = free_bytes == self._fetch_bytes_max
             size = self._read_behind(slot, updates, free_bytes, at_least_one=alone) if free_bytes > 0 else None
             if size is None:
