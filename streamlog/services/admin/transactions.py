@@ -7,6 +7,7 @@ only certain if the ids of all partitions of `__transaction_state` are known: ea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from streamlog.api.convert.admin import transaction_admin as convert
@@ -149,6 +150,9 @@ class TransactionQueries:
     async def describe_transactions(
         self, request: pb.DescribeTransactionsRequest, call: Call
     ) -> pb.DescribeTransactionsResponse:
+        return pb.DescribeTransactionsResponse(transactions=await self._described(convert.ids(request), call))
+
+    async def _described(self, names: Sequence[str], call: Call) -> list[pb.TransactionDescription]:
         async def one(name: str) -> pb.TransactionDescription:
             try:
                 coordinator = self._coordinator.coordinator_of(name)
@@ -164,8 +168,7 @@ class TransactionQueries:
             except StreamlogError as error:
                 return convert.not_described(name, error)
 
-        rows = await call_each(convert.ids(request), one, at_once=_AT_ONCE)
-        return pb.DescribeTransactionsResponse(transactions=rows)
+        return await call_each(names, one, at_once=_AT_ONCE)
 
     async def abort_transaction(self, request: pb.AbortTransactionRequest, call: Call) -> pb.AbortTransactionResponse:
         wanted = convert.abort_request(request)
@@ -276,11 +279,7 @@ class TransactionQueries:
         complete = not response.errors and not any(answer.next_page_token for answer in answers)
         listed = [row for answer in answers for row in answer.transactions]
         names = {producer_id: row.transactional_id for row in listed for producer_id in convert.producer_ids(row)}
-        asked = pb.DescribeTransactionsRequest(transactional_ids=sorted(set(names.values())))
-        described = {}
-        if asked.transactional_ids:
-            answer = await self.describe_transactions(asked, call)
-            described = {row.transactional_id: row for row in answer.transactions}
+        described = {row.transactional_id: row for row in await self._described(sorted(set(names.values())), call)}
         for row in rows:
             name = names.get(row.producer_id, "")
             found = described.get(name)

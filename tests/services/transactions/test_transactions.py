@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from streamlog.api.convert.admin import transaction_admin
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb_records
 from streamlog.api.pb import transactions_pb2 as pb
@@ -389,6 +390,20 @@ async def open_ones(cluster: Cluster, guard: Any = None) -> admin_pb2.FindHangin
 async def give_coordinator(cluster: Cluster, leader: int) -> None:
     await cluster.move_leader(leader, "__transaction_state", partition_of("x", 50))
     await asyncio.sleep(0.5)
+
+
+def test_more_open_transactions_than_one_request_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster) -> None:
+        for name in ("x", "y", "z"):
+            producer = Producer(cluster, name)
+            await producer.init()
+            await producer.send(b"a")
+        monkeypatch.setattr(transaction_admin, "IDS_PER_REQUEST_MAX", 2)
+        answer = await open_ones(cluster)
+        assert sorted(row.transactional_id for row in answer.transactions) == ["x", "y", "z"]
+        assert not any(row.hanging for row in answer.transactions)
+
+    with_transactions(story)
 
 
 def test_a_transaction_whose_coordinator_is_not_there_at_present_does_not_hang() -> None:
