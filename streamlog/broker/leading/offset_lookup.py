@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamlog.api.requests import OffsetPlace
 from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.model import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, IsolationLevel
-from streamlog.storage.log.reading import FoundOffset
+from streamlog.storage.log.time_lookup import FoundOffset
 
 
 async def offset_for(replica: LeaderReplica, place: OffsetPlace | int, isolation: IsolationLevel) -> FoundOffset:

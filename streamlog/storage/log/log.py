@@ -31,7 +31,7 @@ from streamlog.ports import Buffer
 from streamlog.records import BatchHeader, TimestampType, check_crc, scan_headers
 from streamlog.records.header import CONTROL_BIT, LOG_OVERHEAD
 from streamlog.storage.files import names
-from streamlog.storage.log import damage, reading, segment_changes, truncation
+from streamlog.storage.log import damage, reading, segment_changes, time_lookup, truncation
 from streamlog.storage.log.damaged_ranges import ExaminationResult
 from streamlog.storage.log.stamping import Batches, split_by_space, stamped, with_append_time
 from streamlog.storage.log.state import LogState
@@ -331,15 +331,15 @@ class Log(LogState):
         except OSError as e:
             raise self.owner.fail(e) from e
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> reading.FoundOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int) -> time_lookup.FoundOffset | None:
         """The first record whose timestamp is at or above `timestamp_ms`; None where there is none."""
         with self.in_use():
-            return await reading.offset_for_timestamp(self, timestamp_ms)
+            return await time_lookup.offset_for_timestamp(self, timestamp_ms)
 
     async def largest_timestamp(self) -> int:
         """Of the records at or above the log start; -1: none has one."""
         with self.in_use():
-            return await reading.largest_timestamp(self)
+            return await time_lookup.largest_timestamp(self)
 
     # -- damage
 
