@@ -349,7 +349,8 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
 
         Each node has a request of its own, since a response is at most 1 MiB.
         """
-        wanted, named = sorted(set(node_ids)), list(topics)
+        wanted = sorted({requests.int32(node_id, "node_ids") for node_id in node_ids})
+        named = list(topics)
         if not wanted:
             nodes = (await self.describe_cluster()).nodes
             wanted = sorted(node.node_id for node in nodes if node.state is not values.NodeState.FENCED)
@@ -389,12 +390,12 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
         return await self._drain(node_id, pb.DRAIN_ACTION_SHOW)
 
     async def _drain(self, node_id: int, action: pb.DrainAction.ValueType) -> values.DrainProgress:
-        request = pb.DrainNodeRequest(node_id=node_id, action=action)
+        request = pb.DrainNodeRequest(node_id=requests.int32(node_id, "node_id"), action=action)
         return answers.drain(await self._nodes.ask(_DRAIN_NODE, request))
 
     async def unregister_node(self, node_id: int) -> None:
         """Remove the registration of a node that will not return. It must be stopped, and have no replicas."""
-        request = pb.UnregisterNodeRequest(node_id=node_id)
+        request = pb.UnregisterNodeRequest(node_id=requests.int32(node_id, "node_id"))
         await self._nodes.ask(_UNREGISTER_NODE, request)
 
     async def add_voter(
@@ -403,17 +404,21 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
         """Returns when the node has caught up with the quorum, with all voters. `address`: of its server, where it is
         not the registered one; `replaced_node_id`: a voter that is permanently lost, which it replaces.
         """
-        request = pb.AddVoterRequest(node_id=node_id, address=address, replaced_node_id=replaced_node_id)
+        request = pb.AddVoterRequest(node_id=requests.int32(node_id, "node_id"), address=address)
+        if replaced_node_id is not None:
+            request.replaced_node_id = requests.int32(replaced_node_id, "replaced_node_id")
         return answers.voters((await self._nodes.ask(_ADD_VOTER, request)).voters)
 
     async def remove_voter(self, node_id: int) -> tuple[values.VoterDescription, ...]:
         """Returns all voters. The node remains a broker."""
-        response = await self._nodes.ask(_REMOVE_VOTER, pb.RemoveVoterRequest(node_id=node_id))
+        response = await self._nodes.ask(
+            _REMOVE_VOTER, pb.RemoveVoterRequest(node_id=requests.int32(node_id, "node_id"))
+        )
         return answers.voters(response.voters)
 
     async def update_metadata_version(self, level: int = 0) -> int:
         """0: to the highest level that all nodes support. Returns the new level."""
-        request = pb.UpdateMetadataVersionRequest(level=level)
+        request = pb.UpdateMetadataVersionRequest(level=requests.int32(level, "level"))
         response = await self._nodes.ask(_UPDATE_METADATA_VERSION, request)
         return response.level
 

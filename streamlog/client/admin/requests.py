@@ -44,9 +44,9 @@ def create_topics(topics: Iterable[NewTopic], *, validate_only: bool) -> pb.Crea
 def _new_topic(topic: NewTopic) -> pb.NewTopic:
     message = pb.NewTopic(name=topic.name, assignments=_assignments(topic.assignments), configs=topic.configs)
     if topic.partitions is not None:
-        message.partitions = _int32(topic.partitions, "partitions")
+        message.partitions = int32(topic.partitions, "partitions")
     if topic.replication_factor is not None:
-        message.replication_factor = _int32(topic.replication_factor, "replication_factor")
+        message.replication_factor = int32(topic.replication_factor, "replication_factor")
     return message
 
 
@@ -58,7 +58,7 @@ def create_partitions(growths: Iterable[TopicGrowth], *, validate_only: bool) ->
     topics = [
         pb.TopicGrowth(
             topic=growth.topic,
-            partition_count=_int32(growth.partition_count, "partition_count"),
+            partition_count=int32(growth.partition_count, "partition_count"),
             assignments=_assignments(growth.assignments),
         )
         for growth in growths
@@ -101,11 +101,11 @@ def digest_replicas(at: TopicPartition, start: Offset | None, end: Offset | None
 
 
 def topic_partitions(partitions: Iterable[TopicPartition]) -> list[common_pb2.TopicPartition]:
-    return [common_pb2.TopicPartition(topic=at.topic, partition=_int32(at.partition, "partition")) for at in partitions]
+    return [common_pb2.TopicPartition(topic=at.topic, partition=int32(at.partition, "partition")) for at in partitions]
 
 
 def _reassignment(one: Reassignment) -> pb.Reassignment:
-    message = pb.Reassignment(topic=one.at.topic, partition=_int32(one.at.partition, "partition"))
+    message = pb.Reassignment(topic=one.at.topic, partition=int32(one.at.partition, "partition"))
     if one.replicas is not None:
         message.target.CopyFrom(_assignment(one.replicas))
     return message
@@ -124,10 +124,10 @@ def _assignments(assignments: Sequence[Sequence[int]]) -> list[pb.ReplicaAssignm
 
 
 def _assignment(replicas: Sequence[int]) -> pb.ReplicaAssignment:
-    return pb.ReplicaAssignment(replicas=[_int32(node_id, "replicas") for node_id in replicas])
+    return pb.ReplicaAssignment(replicas=[int32(node_id, "replicas") for node_id in replicas])
 
 
-def _int32(value: int, field: str) -> int:
+def int32(value: int, field: str) -> int:
     """InvalidRequestError for a number that no message can have."""
     if abs(value) > INT32_MAX:
         raise InvalidRequestError(f"{field}: {value} must be at most {INT32_MAX}", field=field, limit=INT32_MAX)

@@ -64,6 +64,13 @@ def test_numbers_that_no_message_holds() -> None:
             bench.admin.elect_leaders([beyond]),
             bench.admin.alter_partition_reassignments([values.Reassignment(at=beyond, replicas=None)]),
             bench.admin.alter_partition_reassignments([values.Reassignment(at=T0, replicas=[10**11])]),
+            bench.admin.drain_node(10**11),
+            bench.admin.unregister_node(10**11),
+            bench.admin.add_voter(10**11),
+            bench.admin.add_voter(1, replaced_node_id=10**11),
+            bench.admin.remove_voter(10**11),
+            bench.admin.update_metadata_version(10**11),
+            bench.admin.describe_log_dirs([10**11]),
         )
         for call in calls:
             with pytest.raises(InvalidRequestError, match="100000000000 must be at most 2147483647"):
