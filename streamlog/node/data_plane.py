@@ -197,6 +197,7 @@ class DataPlane:
             config = self._configs.node
             self._sending.set_rate(config[settings.LEADER_REPLICATION_THROTTLED_RATE])
             self._receiving.set_rate(config[settings.FOLLOWER_REPLICATION_THROTTLED_RATE])
+            self._links.on_rate_changed()
 
 
 def directory_ids(directories: LogDirectories) -> tuple[bytes, ...]:

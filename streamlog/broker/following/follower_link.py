@@ -447,6 +447,13 @@ class FollowerLink:
     def _is_throttled(self, followed: Followed) -> bool:
         return self._throttle.limited and not self._in_sync(followed.replica)
 
+    def limit(self) -> None:
+        """The throttle's rate has changed: slots that were opened without a limit keep to it too."""
+        for followed in list(self._slots.values()):
+            if followed.credit_bytes in (None, CREDIT_MAX) and self._is_throttled(followed):
+                self._set_credit(followed, followed.received_bytes)
+                self._request_credit(followed)
+
     def _request_credit(self, followed: Followed) -> None:
         """A partition that is not throttled does not wait for those that are."""
         if not self._is_throttled(followed):

@@ -100,6 +100,12 @@ class FollowerLinks:
             if not len(link) and self._loop is not None:
                 self._loop.call_later(LINGER_S, self._drop_if_idle, replica.leader)
 
+    def on_rate_changed(self) -> None:
+        """Of the throttle."""
+        if self._throttle.limited:
+            for link, _ in self._links.values():
+                link.limit()
+
     def _begin(self, tasks: asyncio.TaskGroup, leader: BrokerId) -> FollowerLink:
         link = FollowerLink(
             tasks,

@@ -139,6 +139,29 @@ async def test_credit_of_a_replica_in_sync_does_not_wait_for_those_that_are_thro
         link._on_closed()
 
 
+async def test_a_rate_that_is_set_while_replicas_catch_up_holds_for_them_too() -> None:
+    """They had been opened without a limit, and copied everything at full speed."""
+    throttle, in_sync = Throttle(FakeClock()), set[FollowerReplica]()
+    async with asyncio.TaskGroup() as tasks:
+        link = FollowerLink(
+            tasks, throttle=throttle, in_sync=in_sync.__contains__, random=cast(Random, None), probe=quiet
+        )
+        for _ in range(3):
+            link.follow(cast(FollowerReplica, Replica()))
+        followed = list(link._followed.values())
+        link._to_follow.update(dict.fromkeys(followed))
+        link._pending()
+        in_sync.add(followed[2].replica)
+        followed[0].received_bytes = followed[1].received_bytes = 1_000_000
+        throttle.set_rate(1000)
+        link.limit()
+        assert [one.credit_bytes for one in followed] == [1_000_000 + GRANT_BYTES, 1_000_000, None]
+        assert followed[:2] == list(link._to_report)
+        throttle.set_rate(UNLIMITED)
+        assert [one.credit_bytes for one in followed] == [1_000_000 + GRANT_BYTES, CREDIT_MAX, None]
+        link._on_closed()
+
+
 async def test_credit_is_granted_at_once_when_the_rate_is_raised() -> None:
     throttle = Throttle(FakeClock(), 1000)
     async with asyncio.TaskGroup() as tasks:
