@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from streamlog.sim.clock import SimClock
 from streamlog.sim.files.disk import DiskFaults, SimDisk
@@ -28,6 +28,8 @@ from streamlog.sim.process import Killed, Process
 from streamlog.sim.workers import SimWorkers
 
 T = TypeVar("T")
+
+RUN_MAX_S: Final = 3600.0  # virtual time of one `run`; periodic tasks would keep a wait for nothing alive for ever
 
 
 class Machine:
@@ -55,12 +57,13 @@ class Machine:
         self.fs = SimFileSystem(self.disk, self.process, self.clock)
         self.workers = SimWorkers(self.process, random.Random(f"{self._seed}/{self.process}/workers"))
 
-    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+    def run(self, coro: Coroutine[Any, Any, T], *, within_s: float = RUN_MAX_S) -> T:
         """Run it to its end as this machine's process; tasks that it started continue in the next `run`.
 
         Killed when the process died meanwhile (`cut_after`): call `crash` or `power_cut` then. Deadlock when it waits
-        for an event that cannot happen.
+        for an event that cannot happen, TimeoutError after `within_s` when other tasks go on meanwhile.
         """
+        self.loop.until_s = self.loop.now + within_s
         with quiet_collector():
             return self.loop.run_until_complete(self._outlive(coro))
 
@@ -81,7 +84,7 @@ class Machine:
 
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass, so that timers and background tasks of the process run."""
-        self.run(asyncio.sleep(seconds))
+        self.run(asyncio.sleep(seconds), within_s=seconds + RUN_MAX_S)
 
     def cut_after(self, changes: int | None) -> None:
         """The process dies in its next call that changes the disk after this many; None: it does not."""

@@ -155,10 +155,12 @@ class Rig:
         self.commands: list[bytes] = []  # the metadata log
         self.events: list[tuple[str, dict[str, object]]] = []
         self.static: dict[str, str] = {"node.id": str(ME)}
+        self.epochs: dict[BrokerId, BrokerEpoch] = {}
         self.commit(MetadataVersionRecord(level=MetadataVersion(1)))
         for broker in (ME, OTHER, THIRD):
             self.commit(BrokerRecord(broker=_broker(broker)))
-            self.commit(BrokerChangeRecord(broker_id=broker, broker_epoch=BrokerEpoch(self.index), fenced=False))
+            self.epochs[broker] = BrokerEpoch(self.index)
+            self.fence(broker, fenced=False)
 
     # -- life
 
@@ -274,6 +276,9 @@ class Rig:
         self.commit(
             PartitionChangeRecord(topic_id=topic_id(number), partition_id=P0, **changes)  # type: ignore[arg-type]  # test shorthand
         )
+
+    def fence(self, broker: BrokerId, *, fenced: bool = True) -> None:
+        self.commit(BrokerChangeRecord(broker_id=broker, broker_epoch=self.epochs[broker], fenced=fenced))
 
     def configure(self, name: str, value: str, topic: str = "t") -> None:
         self.commit(ConfigRecord(resource=ConfigTarget(ConfigTargetType.TOPIC, topic), name=name, value=value))

@@ -491,6 +491,7 @@ def test_a_pending_offset_of_a_deleted_topic_is_dropped_once_the_log_takes_it(be
     bench.rig.rest()
     assert commit.done()
     bench.rig.configure("min.insync.replicas", "2", OFFSETS_TOPIC)
+    bench.rig.fence(OTHER)
     bench.rig.change(2, isr=(ME,))
     bench.rig.delete(1)
     bench.rig.rest()

@@ -196,6 +196,24 @@ def test_what_asyncio_would_hide_is_an_error(
     assert gc.isenabled()
 
 
+def test_a_machine_does_not_wait_for_ever_beside_a_periodic_task() -> None:
+    machine = Machine()
+
+    async def never(ready: asyncio.Event) -> None:
+        asyncio.get_running_loop().create_task(tick())
+        await ready.wait()
+
+    async def tick() -> None:
+        while True:  # noqa: ASYNC110  a periodic task
+            await asyncio.sleep(1)
+
+    with pytest.raises(TimeoutError, match=r"not done at t=3600.*test_loop\.py:\d+"):
+        machine.run(never(asyncio.Event()))
+    machine.crash()
+    machine.sleep(86_400)
+    machine.close()
+
+
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_process_that_dies_before_it_gets_an_exception_has_not_lost_it(paused: bool) -> None:
     async def main(loop: SimLoop) -> None:

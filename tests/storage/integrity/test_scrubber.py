@@ -47,7 +47,7 @@ def run_for(rig: Rig, scrubber: Scrubber, seconds: float) -> None:
         task.cancel()
         await asyncio.wait([task])
 
-    rig.machine.run(running())
+    rig.machine.run(running(), within_s=seconds + 1)
 
 
 def test_it_finds_what_nobody_reads(rig: Rig) -> None:
