@@ -58,7 +58,8 @@ class Guard:
         self._row = row
         self._audit = audit
         # None: it does not remember, or there was too much.
-        self._asked: dict[tuple[AclOperation, AclResourceType, str], bool] | None = {} if remembers else None
+        # A name that is None: all names.
+        self._asked: dict[tuple[AclOperation, AclResourceType, str | None], bool] | None = {} if remembers else None
 
     # -- as CallGuard
 
@@ -113,18 +114,23 @@ class Guard:
     # -- for the table
 
     def may(self, operation: AclOperation, kind: AclResourceType, name: str) -> bool:
-        answer = self._authorizer.may(self.principal, self._host, operation, kind, name)
-        if self._asked is not None and (answer or self._row.ends_on_grant):
-            self._asked[operation, kind, name] = answer
-            if len(self._asked) > REMEMBERED_MAX:
-                self._asked = None
-        return answer
+        return self._remember(
+            operation, kind, name, self._authorizer.may(self.principal, self._host, operation, kind, name)
+        )
 
     def may_for_any(self, operation: AclOperation, kind: AclResourceType) -> bool:
         return self._authorizer.may_for_any(self.principal, self._host, operation, kind)
 
-    def may_for_all(self, operation: AclOperation, kind: AclResourceType) -> bool:
-        return self._authorizer.may_for_all(self.principal, self._host, operation, kind)
+    def pattern_refusal(self, operation: AclOperation) -> StreamlogError | None:
+        """None: it may for all topics, those that do not exist yet included."""
+        may = self._authorizer.may_for_all(self.principal, self._host, operation, _TOPIC)
+        if self._remember(operation, _TOPIC, None, may):
+            return None
+        return TopicAuthorizationError(
+            f"{self.principal} may not {operation.name} all topics, which a subscription by pattern needs: name the "
+            "topics, or have an administrator allow it with streamlogctl acl add --topic '*'",
+            field="pattern",
+        )
 
     def refusal(self, operation: AclOperation, kind: AclResourceType, name: str) -> StreamlogError | None:
         if self.may(operation, kind, name):
@@ -157,6 +163,13 @@ class Guard:
         if self._audit is not None:
             self._audit.refused(operation.name, kind.name, name, _ERRORS[kind][0].code)
 
+    def _remember(self, operation: AclOperation, kind: AclResourceType, name: str | None, answer: bool) -> bool:
+        if self._asked is not None and (answer or self._row.ends_on_grant):
+            self._asked[operation, kind, name] = answer
+            if len(self._asked) > REMEMBERED_MAX:
+                self._asked = None
+        return answer
+
     # -- for the gate
 
     def changed(self) -> StreamlogError | None:
@@ -167,7 +180,7 @@ class Guard:
                 "more than the node compares: open the stream again"
             )
         for (operation, kind, name), before in list(self._asked.items()):
-            refusal = self.refusal(operation, kind, name)
+            refusal = self.pattern_refusal(operation) if name is None else self.refusal(operation, kind, name)
             if refusal is not None and before:
                 return refusal
             if refusal is None and not before and self._row.ends_on_grant:

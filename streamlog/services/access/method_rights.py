@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from streamlog.access.acl import CLUSTER_NAME, AclOperation, AclResourceType
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.errors import ClusterAuthorizationError, TopicAuthorizationError
+from streamlog.errors import ClusterAuthorizationError
 from streamlog.services.access.guard import Guard
 
 Check: TypeAlias = Callable[[Guard, Any], None]
@@ -112,12 +112,9 @@ def _publish_stream(guard: Guard, request: Any) -> None:
 
 def _subscribed(guard: Guard, topics: Iterable[str], pattern: str, operation: AclOperation) -> None:
     guard.require(operation, _TOPIC, *topics)
-    if pattern and not guard.may_for_all(operation, _TOPIC):
-        raise TopicAuthorizationError(
-            f"{guard.principal} may not {operation.name} all topics, which a subscription by pattern needs: name the "
-            "topics, or have an administrator allow it with streamlogctl acl add --topic '*'",
-            field="pattern",
-        )
+    refusal = guard.pattern_refusal(operation) if pattern else None
+    if refusal is not None:
+        raise refusal
 
 
 def _consume(guard: Guard, request: Any) -> None:

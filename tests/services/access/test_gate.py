@@ -16,7 +16,7 @@ from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import PrincipalMapping, parse_mapping_rules
 from streamlog.access.throttle import PAUSE_MAX_S
 from streamlog.api.errors import from_rpc
-from streamlog.api.pb import admin_pb2, common_pb2, groups_pb2
+from streamlog.api.pb import admin_pb2, common_pb2, groups_pb2, records_pb2
 from streamlog.api.request_attributes import request_attributes
 from streamlog.api.requests import PartitionRef
 from streamlog.errors import (
@@ -43,7 +43,7 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import PartitionId, RaftIndex
 from streamlog.node.metrics.access import access_families
 from streamlog.node.served_methods import streaming_methods, unary_methods
-from streamlog.ports import CallInfo, RpcError, SpanKind, Stream
+from streamlog.ports import CallGuard, CallInfo, RpcError, SpanKind, Stream
 from streamlog.ports.system import SystemClock, ThreadWorkers
 from streamlog.ports.tracing import AttributeValue
 from streamlog.services.access import authenticator as authenticator_module
@@ -301,13 +301,17 @@ class NoStream:
     async def done_sending(self) -> None: ...
 
 
-async def open_stream(setup: Setup, call: CallInfo) -> asyncio.Task[None]:
-    """One that reads topic t, until it is ended."""
+def reads_t(guard: CallGuard) -> None:
+    assert guard.topic_refusal("READ", "t") is None
+
+
+async def open_stream(setup: Setup, call: CallInfo, use: Callable[[CallGuard], None] = reads_t) -> asyncio.Task[None]:
+    """One that uses these rights, until it is ended."""
     began = asyncio.Event()
 
     async def handler(stream: Stream, own: CallInfo) -> None:
         assert own.guard is not None
-        assert own.guard.topic_refusal("READ", "t") is None
+        use(own.guard)
         began.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(asyncio.Event().wait())
@@ -372,6 +376,39 @@ async def test_a_stream_that_shows_what_may_be_seen_ends_with_a_new_right(setup:
     assert setup.stream_guard().topic_refusal("DESCRIBE", "u") is not None
     setup.apply(AclRecord(acl=acl(AclOperation.READ, "u")))
     assert isinstance(await end_of(task), TopicAuthorizationError)
+
+
+CONSUME, MEMBERSHIP = "/streamlog.v1.Records/Consume", "/streamlog.v1.Groups/GroupMembership"
+BY_PATTERN = {
+    CONSUME: records_pb2.ConsumeRequest(join=records_pb2.ConsumeJoin(group="g", pattern=".*")),
+    MEMBERSHIP: groups_pb2.GroupMembershipRequest(
+        heartbeat=groups_pb2.GroupHeartbeatRequest(group="g", subscription=groups_pb2.GroupSubscription(pattern=".*"))
+    ),
+}
+
+
+@pytest.mark.parametrize("method", [CONSUME, MEMBERSHIP])
+@pytest.mark.parametrize(
+    "change",
+    [
+        RemoveAclRecord(acl=acl(AclOperation.READ, "*")),
+        AclRecord(acl=acl(AclOperation.ALL, "secret", permission=AclPermission.DENY)),
+    ],
+    ids=repr,
+)
+async def test_a_stream_by_pattern_ends_with_the_right_on_all_topics(
+    setup: Setup, method: str, change: MetadataRecord
+) -> None:
+    of_group = acl(AclOperation.READ, "g", AclResourceType.GROUP)
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "*")), AclRecord(acl=of_group))
+    task = await open_stream(setup, info(method=method), lambda guard: guard.admit(BY_PATTERN[method]))
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "u")))
+    await asyncio.wait([task], timeout=0.01)
+    assert not task.done(), "other changes do not end it"
+    setup.apply(change)
+    error = await end_of(task)
+    assert isinstance(error, TopicAuthorizationError)
+    assert error.details["field"] == "pattern"
 
 
 async def test_a_stream_that_its_client_cancels_is_forgotten(setup: Setup) -> None:
