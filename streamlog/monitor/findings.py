@@ -161,11 +161,19 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
     led = [(name, one) for name, one in everything if one.leader is not None]
     below = [(name, one) for name, one in led if len(one.isr) < state.min_insync_replicas.get(name, 1)]
     lacking = [(name, one) for name, one in led if len(one.isr) < len(one.replicas) and (name, one) not in below]
+    if "topics" in state.missing and cluster.offline_partition_count:
+        yield HealthFinding(
+            severity=Severity.CRITICAL,
+            subject="partitions",
+            problem=f"{_count(cluster.offline_partition_count)} no leader, and can be neither written nor read.",
+            cause="None of their in-sync or eligible replicas is active; which ones they are could not be read.",
+            remedy="Start the nodes that are down: streamlogctl topic describe --unavailable-partitions.",
+        )
     if leaderless:
         yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="partitions",
-            problem=f"{_count(leaderless)} no leader, and can be neither written nor read: {_named(leaderless)}.",
+            problem=f"{_count(len(leaderless))} no leader, and can be neither written nor read: {_named(leaderless)}.",
             cause=f"None of their in-sync or eligible replicas is active; they are on {_nodes(_absent(leaderless))}.",
             remedy="Start these nodes. If they are permanently lost: streamlogctl partition elect --all "
             "--election-type unclean, which may lose records.",
@@ -174,7 +182,7 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
         yield HealthFinding(
             severity=Severity.CRITICAL,
             subject="partitions",
-            problem=f"{_count(below)} fewer in-sync replicas than min.insync.replicas, and refuse acks=all: "
+            problem=f"{_count(len(below))} fewer in-sync replicas than min.insync.replicas, and refuse acks=all: "
             f"{_named(below)}.",
             cause=_why_out_of_sync(below, cluster),
             remedy="Start the nodes that are down: streamlogctl topic describe --under-min-isr-partitions.",
@@ -183,7 +191,7 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
         yield HealthFinding(
             severity=Severity.WARNING,
             subject="partitions",
-            problem=f"{_count(lacking)} a replica out of sync: {_named(lacking)}.",
+            problem=f"{_count(len(lacking))} a replica out of sync: {_named(lacking)}.",
             cause=_why_out_of_sync(lacking, cluster),
             remedy="Start the nodes that are down, or wait until they have caught up: streamlogctl topic describe "
             "--under-replicated-partitions.",
@@ -241,8 +249,8 @@ def _absent(partitions: Partitions) -> set[int]:
     return {broker for _, one in partitions for broker in one.replicas if broker not in one.isr}
 
 
-def _count(partitions: Partitions) -> str:
-    return "1 partition has" if len(partitions) == 1 else f"{len(partitions)} partitions have"
+def _count(partitions: int) -> str:
+    return "1 partition has" if partitions == 1 else f"{partitions} partitions have"
 
 
 def _named(partitions: Partitions) -> str:

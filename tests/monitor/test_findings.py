@@ -107,6 +107,14 @@ def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> No
     ]
 
 
+def test_partitions_without_a_leader_are_known_without_the_topics() -> None:
+    described = structs.replace(cluster(held=(5000,)), offline_partition_count=3)
+    assert found(state(described, missing={"topics": RequestTimedOutError("x")})) == [
+        (Severity.CRITICAL, "3 partitions have no leader, and can be neither written nor read."),
+        (Severity.WARNING, "The state of topics is unknown: the request failed."),
+    ]
+
+
 def test_a_lacking_right_is_no_outage() -> None:
     refused = ClusterAuthorizationError("User:nora may not DESCRIBE cluster")
     [nothing] = findings_of(ClusterState(cluster=None, missing={"x": refused}))
@@ -200,7 +208,12 @@ def test_hanging_transactions_and_what_could_not_be_asked() -> None:
 def every_finding() -> list[HealthFinding]:
     dead = cluster(node(1), node(2, NodeState.FENCED), controller=None, held=(1,))
     bad = state(dead, topic("a", (), (1,), (1, 3)), log_dirs=(directory(1), directory(1, StorageError("EIO"))))
-    return [*findings_of(bad), *findings_of(ClusterState(cluster=None, missing={"x": StorageError("y")}))]
+    blind = state(structs.replace(dead, offline_partition_count=1), missing={"topics": StorageError("z")})
+    return [
+        *findings_of(bad),
+        *findings_of(blind),
+        *findings_of(ClusterState(cluster=None, missing={"x": StorageError("y")})),
+    ]
 
 
 @pytest.mark.parametrize("finding", every_finding(), ids=lambda one: one.subject)

@@ -70,6 +70,8 @@ _DESCRIBE: Final = unary("streamlog.v1.Cluster/Describe", cluster_pb2.ClusterDes
 # A bound on the requests of an election in all partitions that need one: each response covers a part of them.
 _ELECTION_ROUNDS_MAX: Final = 1_000
 _NODES_AT_ONCE: Final = 16
+_TOPICS_AT_ONCE: Final = 2_000
+"""As many as a node accepts in a request."""
 _SET_BY_START: Final = frozenset({"_attempt_s", "_backoff", "_clock", "_connections", "_nodes", "_total_s", "_workers"})
 
 
@@ -197,9 +199,16 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
     ) -> tuple[values.TopicDescription, ...]:
         """In ascending order of names. Without names and ids: all but internal topics."""
         wanted, ids = list(names), list(topic_ids)
+        found: list[values.TopicDescription] = []
+        for first in range(0, len(wanted) + len(ids) or 1, _TOPICS_AT_ONCE):
+            end = first + _TOPICS_AT_ONCE
+            some_ids = ids[max(0, first - len(wanted)) : max(0, end - len(wanted))]
+            found += await self._described(wanted[first:end], some_ids)
+        return tuple(sorted(found, key=lambda one: one.name))
 
+    async def _described(self, names: list[str], ids: list[TopicId]) -> list[values.TopicDescription]:
         def request(token: str) -> pb.DescribeTopicsRequest:
-            return pb.DescribeTopicsRequest(topics=wanted, topic_ids=ids, page_token=token)
+            return pb.DescribeTopicsRequest(topics=names, topic_ids=ids, page_token=token)
 
         parts: list[list[pb.TopicDescription]] = []
         async for page in self._pages(_DESCRIBE_TOPICS, request):
@@ -208,7 +217,7 @@ class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, 
                     parts[-1].append(part)
                 else:
                     parts.append([part])
-        return tuple(answers.topic(topic) for topic in parts)
+        return [answers.topic(topic) for topic in parts]
 
     async def describe_topic(self, name: str) -> values.TopicDescription:
         return _only(await self.describe_topics([name]))

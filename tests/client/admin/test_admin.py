@@ -8,6 +8,7 @@ import pytest
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
+from streamlog.client.admin import async_admin
 from streamlog.client.admin import values as values
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.config import Operation
@@ -197,6 +198,40 @@ def test_several_topics_one_of_them_unknown() -> None:
         assert there.error is None
 
     play(scenario)
+
+
+def test_more_topics_than_a_node_describes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_admin, "_TOPICS_AT_ONCE", 2)
+
+    async def scenario(bench: Bench) -> None:
+        names = ["e", "b", "d", "a", "c"]
+        for name in names:
+            await bench.admin.create_topic(name, 3, 1)
+        bench.cluster.partitions_per_page = 2
+        described = await bench.admin.describe_topics(names)
+        assert [(one.name, len(one.partitions)) for one in described] == [(name, 3) for name in sorted(names)]
+
+    play(scenario)
+
+
+def test_topics_by_name_and_by_id_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, whichever slice it is in."""
+    monkeypatch.setattr(async_admin, "_TOPICS_AT_ONCE", 2)
+    asked: list[tuple[list[str], list[bytes]]] = []
+
+    class Nodes:
+        async def ask(self, call: object, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+            asked.append((list(request.topics), list(request.topic_ids)))
+            return pb.DescribeTopicsResponse()
+
+    admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1")
+    admin._nodes = Nodes()  # type: ignore[assignment]
+    ids = [TopicId(bytes([number])) for number in range(4)]
+    asyncio.run(admin.describe_topics(["a", "b", "c"], topic_ids=ids))
+    assert asked == [(["a", "b"], []), (["c"], ids[:1]), ([], ids[1:3]), ([], ids[3:])]
+    asked.clear()
+    asyncio.run(admin.describe_topics())
+    assert asked == [([], [])]
 
 
 def test_partitions_are_added() -> None:
