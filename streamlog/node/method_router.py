@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from streamlog.api.errors import NOT_SERVING, to_rpc
 from streamlog.api.service import Service, stream_handlers, unary_handlers
+from streamlog.controller.link import FORWARDED
 from streamlog.errors import (
     BrokerNotAvailableError,
     ClusterAuthorizationError,
@@ -170,16 +171,24 @@ async def _stream_refused_to_clients(stream: Stream, info: CallInfo) -> None:
     raise to_rpc(ClusterAuthorizationError(client_listener_refusal(info).message))
 
 
+def _of_client(info: CallInfo) -> CallInfo:
+    """Without what only a node may say."""
+    if info.names or FORWARDED in info.metadata:
+        metadata = {key: value for key, value in info.metadata.items() if key != FORWARDED}
+        return replace(info, names=(), metadata=metadata)
+    return info
+
+
 def _without_node(handler: UnaryHandler) -> UnaryHandler:
     def handle(request: bytes, info: CallInfo) -> Awaitable[bytes]:
-        return handler(request, info if not info.names else replace(info, names=()))
+        return handler(request, _of_client(info))
 
     return handle
 
 
 def _stream_without_node(handler: StreamHandler) -> StreamHandler:
     def handle(stream: Stream, info: CallInfo) -> Awaitable[None]:
-        return handler(stream, info if not info.names else replace(info, names=()))
+        return handler(stream, _of_client(info))
 
     return handle
 

@@ -15,10 +15,12 @@ from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
 
 from streamlog.api.errors import from_rpc
+from streamlog.controller.link import FORWARDED
 from streamlog.errors import Status, UnsupportedVersionError
 from streamlog.node.method_router import MethodRouter
 from streamlog.node.served_methods import CLIENT_FILES, CLIENT_PREFIX, streaming_methods, unary_methods
 from streamlog.ports import ANY_METHOD, CallInfo, Channel, RpcError
+from streamlog.tls.identity import node_uri
 from tests.services.world import Cluster, simulate
 
 METHODS = [
@@ -112,6 +114,27 @@ def test_a_node_that_starts_or_stops_says_so_for_every_method() -> None:
             assert from_rpc(error) is error  # the client library goes to another node, as if none listened
 
     asyncio.run(walk())
+
+
+def test_a_caller_at_a_listener_for_clients_is_no_node() -> None:
+    seen: list[CallInfo] = []
+
+    async def served(request: Any, info: CallInfo) -> bytes:
+        seen.append(info)
+        return b""
+
+    async def walk() -> None:
+        made = router()
+        made.connect_handlers({name: served for name, method in METHODS if not is_stream(method)}, {})
+        name = "/streamlog.v1.Admin/DeleteTopics"
+        call = CallInfo(method=name, peer="", names=(node_uri(1),), metadata={FORWARDED: "1", "other": "2"})
+        await made.unary(for_nodes=False)[name](b"", call)
+        await made.unary()[name](b"", call)
+
+    asyncio.run(walk())
+    of_client, of_node = seen
+    assert (of_client.names, of_client.metadata) == ((), {"other": "2"})
+    assert (of_node.names, of_node.metadata) == ((node_uri(1),), {FORWARDED: "1", "other": "2"})
 
 
 def test_methods_are_taken_back_when_the_node_stops() -> None:

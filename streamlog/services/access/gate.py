@@ -28,7 +28,7 @@ from streamlog.aio.keyed_timers import KeyedTimers
 from streamlog.api.errors import to_rpc
 from streamlog.errors import ClusterAuthorizationError, SaslAuthenticationError, StreamlogError
 from streamlog.metadata.view import MetadataView
-from streamlog.ports import CallInfo, Stream, StreamHandler, UnaryHandler
+from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHandler
 from streamlog.ports.tracing import PRINCIPAL
 from streamlog.services.access.access_lease import AccessLease
 from streamlog.services.access.authenticator import HEADER, Authenticator
@@ -169,9 +169,7 @@ class MethodGate:
             try:
                 user = await self._authenticator.login(header, _host(info.peer))
             except StreamlogError as error:
-                if info.audit is not None:
-                    info.audit.login_refused = True
-                raise to_rpc(error) from None
+                raise _login_refused(info, error) from None
         principal = f"User:{user}"
         password = self._authenticator.password_of(user)
         return _Caller(principal, user, password, may_all=self._authorizer.is_super(principal))
@@ -187,7 +185,7 @@ class MethodGate:
             try:
                 token = await self._tokens.logins.login(header)
             except StreamlogError as error:
-                raise to_rpc(error) from None
+                raise _login_refused(info, error) from None
         self._tokens.sessions.renew(info.peer, token)
         principal = f"User:{token.user}"
         return _Caller(principal, token=token, may_all=self._authorizer.is_super(principal))
@@ -244,6 +242,12 @@ class MethodGate:
 def _is_leased(caller: _Caller, row: MethodRight | None) -> bool:
     """Whether the lists or the users decide about the call."""
     return row is not NOTHING and not (caller.may_all and caller.user is None)
+
+
+def _login_refused(info: CallInfo, error: StreamlogError) -> RpcError:
+    if info.audit is not None:
+        info.audit.login_refused = True
+    return to_rpc(error)
 
 
 def _name(info: CallInfo, principal: str) -> None:

@@ -13,6 +13,7 @@ The sinks take events without waiting; what they cannot take is dropped and coun
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
@@ -81,10 +82,10 @@ class AuditTrail:
 
         async def handle(request: Input, info: CallInfo) -> Answer:
             audit = _Audit(self, info, kind if kind in self._kinds else None, is_stream=is_stream)
-            error: Exception | None = None
+            error: BaseException | None = None
             try:
                 return await handler(request, info if between_nodes else replace(info, audit=audit))
-            except Exception as caught:
+            except (Exception, asyncio.CancelledError) as caught:
                 error = caught
                 raise
             finally:
@@ -132,7 +133,7 @@ class AuditTrail:
             operation=operation,
             error=error,
             dry_run=dry_run,
-            forwarded=FORWARDED in info.metadata,
+            forwarded=FORWARDED in info.metadata and (info.identity is None or node_of(info.names) is not None),
         )
         for sink in self._sinks:
             sink.write(event)
@@ -150,6 +151,7 @@ class _Audit:
         "_refused",
         "_resources",
         "_trail",
+        "_was_read",
         "_written",
         "guard",
         "login_refused",
@@ -168,10 +170,12 @@ class _Audit:
         self._dry_run = False
         self._resources: dict[AuditResource, None] = {}  # of a stream, those that have events
         self._refused: dict[tuple[str, str, str], None] = {}
+        self._was_read = False  # and so the caller is authenticated
         self._written = False
 
     def request(self, message: object) -> None:
         """Before it is admitted."""
+        self._was_read = True
         if self._kind is None or self._is_stream:
             return
         self._resources = self._named(message)
@@ -202,7 +206,12 @@ class _Audit:
         others = (one for one in self._resources if one != own) if whole else ()
         self._put((own, *others), REFUSED, operation=operation, error=code)
 
-    def end(self, error: Exception | None) -> None:
+    def end(self, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            if not self._was_read:
+                return
+            if self._is_stream:  # clients end streams so
+                error = None
         if isinstance(error, RpcError) and (self.login_refused or error.status in _REFUSALS):
             if not self._refused:
                 self._put(self._resources, REFUSED, error=_code(error))
@@ -238,8 +247,10 @@ class _Audit:
         )
 
 
-def _code(error: Exception) -> str:
+def _code(error: BaseException) -> str:
     """Of the error tree, else gRPC's status; of a bug nothing but that it is one."""
+    if isinstance(error, asyncio.CancelledError):
+        return Status.CANCELLED.name
     if isinstance(error, RpcError):
         found = from_rpc(error)
         return found.code if isinstance(found, StreamlogError) else error.status.name

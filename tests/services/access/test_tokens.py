@@ -13,7 +13,8 @@ from streamlog.access.tokens import TokenRules
 from streamlog.api.errors import from_rpc
 from streamlog.errors import BrokerNotAvailableError, SaslAuthenticationError, StreamlogError
 from streamlog.metadata.view import MetadataView
-from streamlog.ports import CallInfo, RpcError, Stream
+from streamlog.model import BrokerId
+from streamlog.ports import AuditEvent, CallInfo, RpcError, Stream
 from streamlog.ports.probe import no_probe
 from streamlog.ports.system import ThreadWorkers
 from streamlog.services.access.authenticator import Authenticator
@@ -22,6 +23,8 @@ from streamlog.services.access.gate import MethodGate, TokenAccess
 from streamlog.services.access.token_keys import UNKNOWN_EVERY_S, KeyTimes, TokenKeys
 from streamlog.services.access.token_logins import TokenLogins
 from streamlog.services.access.token_sessions import TokenSessions
+from streamlog.services.audit.audited_methods import AuditKind
+from streamlog.services.audit.trail import AuditTrail
 from tests.support.leases import held_lease
 from tests.support.tokens import AUDIENCE, ISSUER, TokenIssuer, key_set
 
@@ -175,6 +178,29 @@ async def test_an_issuer_that_does_not_answer(setup: Setup) -> None:
     await setup.keys.newer()
     assert setup.documents.reads == 3
     await setup.call(setup.token())  # by the earlier keys
+
+
+async def test_a_token_that_could_not_be_checked_was_not_allowed(setup: Setup) -> None:
+    class Sink:
+        def __init__(self) -> None:
+            self.events: list[AuditEvent] = []
+            self.written = self.dropped = 0
+
+        def write(self, event: AuditEvent) -> None:
+            self.events.append(event)
+
+    sink = Sink()
+    kinds = (AuditKind.CHANGES, AuditKind.REFUSALS)
+    trail = AuditTrail(BrokerId(1), MetadataView(), setup.clock, PrincipalMapping(), kinds, [sink])
+    setup.documents.published = OSError(5, "it cannot be reached")
+
+    async def handler(request: bytes, info: CallInfo) -> bytes:
+        raise AssertionError
+
+    method = "/streamlog.v1.Admin/DeleteTopics"
+    with pytest.raises(RpcError):
+        await trail.unary(method, setup.gate.unary(method, handler))(b"", call_info(method, setup.token(), PEER))
+    assert [(event.result, event.error) for event in sink.events] == [("refused", "BROKER_NOT_AVAILABLE")]
 
 
 async def test_a_stream_ends_with_its_token(setup: Setup) -> None:

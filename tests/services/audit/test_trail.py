@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ from tests.support.leases import held_lease
 
 ADMIN, BATCHES, RECORDS = "/streamlog.v1.Admin/", "/streamlog.v1.Batches/", "/streamlog.v1.Records/"
 SECRET = "hunter2-secret"
+HEADER = {"authorization": "Basic d3Jvbmc6d3Jvbmc="}
 
 
 class Sink:
@@ -262,6 +264,67 @@ async def test_a_node_is_named_and_a_call_that_it_forwards_is_marked() -> None:
     await setup.unary(ADMIN + "DeleteTopics", admin_pb2.DeleteTopicsRequest(topics=["x"]), **who)
     (event,) = setup.sink.events
     assert (event.principal, event.forwarded) == ("Node:2", True)
+
+
+@pytest.mark.parametrize("names", [(), ("spiffe://other/node/2",)])
+async def test_a_client_cannot_have_its_call_marked_as_forwarded(names: tuple[str, ...]) -> None:
+    """The mark says that another event is the one to look at."""
+    setup = Setup()
+    request = admin_pb2.DeleteTopicsRequest(topics=["x"])
+    await setup.unary(ADMIN + "DeleteTopics", request, who="CN=root", names=names, metadata={FORWARDED: "1"})
+    assert [event.forwarded for event in setup.sink.events] == [False]
+
+
+async def cancelled(call: Awaitable[object], *, after: asyncio.Event) -> None:
+    task = asyncio.ensure_future(call)
+    await after.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_call_that_is_cancelled_before_its_login_is_checked_was_not_allowed() -> None:
+    setup = Setup()
+    began = asyncio.Event()
+
+    async def gate(_: bytes, info: CallInfo) -> bytes:
+        began.set()
+        return await asyncio.get_running_loop().create_future()
+
+    method = ADMIN + "DeleteTopics"
+    await cancelled(setup.trail.unary(method, gate)(b"", caller(method, "", metadata=HEADER)), after=began)
+    assert setup.sink.events == []
+
+
+async def test_a_change_that_is_cancelled_may_have_been_made() -> None:
+    setup = Setup()
+    began = asyncio.Event()
+
+    async def handler(_: bytes, info: CallInfo) -> bytes:
+        assert info.audit is not None
+        info.audit.request(create("a"))
+        began.set()
+        return await asyncio.get_running_loop().create_future()
+
+    method = ADMIN + "CreateTopics"
+    await cancelled(setup.trail.unary(method, handler)(b"", caller(method, "CN=root")), after=began)
+    (event,) = setup.sink.events
+    assert (event.result, event.resources, event.error) == ("allowed", topics("a"), "CANCELLED")
+
+
+async def test_a_stream_that_its_client_cancels_has_no_error() -> None:
+    setup = Setup(AuditKind.READS)
+    began = asyncio.Event()
+
+    async def handler(_: bytes, info: CallInfo) -> bytes:
+        assert info.audit is not None
+        info.audit.request(batches_pb2.WatchMetadataRequest())
+        began.set()
+        return await asyncio.get_running_loop().create_future()
+
+    method = BATCHES + "WatchMetadata"
+    await cancelled(setup.trail.stream(method, handler)(b"", caller(method)), after=began)
+    assert [(event.result, event.error) for event in setup.sink.events] == [("allowed", "")]
 
 
 async def test_methods_between_nodes_have_events_of_refusals_only() -> None:
