@@ -332,7 +332,7 @@ class _Pace:
         self._info = info
         self._bucket: RateBucket | None = None
         self._place = 0.0  # in this bucket, behind what was sent last
-        self._waited_s = waited_s  # not reported yet
+        self._waited_s = waited_s  # not reported yet; a response that is sent during a wait takes what it was before
         self._time = time  # None: of a unary call
 
     @property
@@ -354,12 +354,14 @@ class _Pace:
             self._bucket, self._place = bucket, bucket.end
         if self._info is not None:
             gate.check(CONSUMER_BYTE_RATE, bucket, self._place, self._info)
-        self._waited_s += await gate.wait(CONSUMER_BYTE_RATE, self._caller, bucket, self._place)
+        waited_s = await gate.wait(CONSUMER_BYTE_RATE, self._caller, bucket, self._place)
+        self._waited_s += waited_s
 
     async def wait_for_time(self) -> None:
         """What the call has used of its caller's request_percentage is paid."""
         if self._time is not None:
-            self._waited_s += await self._time.turn()
+            waited_s = await self._time.turn()
+            self._waited_s += waited_s
 
     def sent(self, response: bytes) -> bytes:
         """Counts a response that is sent now; returns it with what was waited."""
@@ -401,16 +403,16 @@ class _WriteStream:
         self._caller = caller
         self._info = info
         self._time = time
-        self._waited_s = 0.0  # not reported yet
+        self._waited_s = 0.0  # as in `_Pace`
 
     async def recv(self) -> bytes | None:
         if self._limits.counts_time:
-            self._waited_s += await self._time.turn()
+            waited_s = await self._time.turn()
+            self._waited_s += waited_s
         message = await self._recv()
         if self._limits.active and message is not None:
-            self._waited_s += await self._gate.admit(
-                PRODUCER_BYTE_RATE, self._caller, len(message), len(message), self._info
-            )
+            waited_s = await self._gate.admit(PRODUCER_BYTE_RATE, self._caller, len(message), len(message), self._info)
+            self._waited_s += waited_s
         return message
 
     def send(self, message: bytes) -> Coroutine[Any, Any, None]:

@@ -21,7 +21,7 @@ from streamlog.services.quotas import gate as gate_module
 from streamlog.services.quotas import limits as limits_module
 from streamlog.services.quotas.gate import CALL_BYTES, HELD_BYTES_MAX
 from streamlog.tls.identity import node_uri
-from tests.services.quotas.gated import FETCH, FETCH_STREAM, RATE, Messages, Setup, called, story
+from tests.services.quotas.gated import FETCH, FETCH_STREAM, PRODUCE_STREAM, RATE, Messages, Setup, called, story
 
 
 def test_one_stream_gets_its_rate() -> None:
@@ -255,6 +255,30 @@ def bytes_of(size: int) -> bytes:
     """A fetch response of about so many bytes."""
     part = batches_pb2.FetchedPartition(topic="t", batches=bytes(size))
     return batches_pb2.FetchStreamResponse(partitions=[part]).SerializeToString()
+
+
+def test_a_wait_is_reported_once_though_responses_are_sent_during_the_next() -> None:
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE)
+        times: list[int] = []
+
+        async def handler(stream: Any, info: CallInfo) -> None:
+            async def receive() -> None:
+                while await stream.recv() is not None:
+                    pass
+
+            receiving = asyncio.ensure_future(receive())
+            while not receiving.done():
+                await asyncio.sleep(0.1)
+                await stream.send(batches_pb2.ProduceStreamResponse().SerializeToString())
+
+        async def take(data: bytes) -> None:
+            times.append(batches_pb2.ProduceStreamResponse.FromString(data).throttle_time_ms)
+
+        await setup.gate.stream(PRODUCE_STREAM, handler, for_nodes=True)(Messages([5_000] * 10, take), called())
+        assert sum(times) == pytest.approx(1000 * setup.clock.monotonic(), abs=200)
+
+    story(work)
 
 
 def test_reading_calls_wait_before_they_read() -> None:
