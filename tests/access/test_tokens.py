@@ -48,6 +48,12 @@ def test_clocks_may_differ_by_the_skew() -> None:
     assert verified(ES.token(nbf=time.time() + 20), KEYS, RULES, now_ms()).user == "alice"
 
 
+def test_a_time_beyond_the_range_of_floats_is_one() -> None:
+    assert verified(ES.token(exp=10**400), KEYS, RULES, now_ms()).user == "alice"
+    assert "it is not valid yet" in refusal(ES.token(nbf=10**400))
+    assert "it has expired" in refusal(ES.token(exp=-(10**400)))
+
+
 @pytest.mark.parametrize(
     ("claims", "said"),
     [
@@ -56,6 +62,7 @@ def test_clocks_may_differ_by_the_skew() -> None:
         ({"exp": "soon"}, "its claim exp is not a time"),
         ({"exp": True}, "its claim exp is not a time"),
         ({"exp": float("nan")}, "its claim exp is not a time"),
+        ({"exp": float("inf")}, "its claim exp is not a time"),
         ({"exp": [1]}, "its claim exp is not a time"),
         ({"nbf": time.time() + 600}, "it is not valid yet"),
         ({"aud": "billing"}, "its audience is billing, expected other or streamlog"),

@@ -167,9 +167,13 @@ class MethodGate:
         user = self._authenticator.known(header)
         if user is None:
             try:
-                user = await self._authenticator.login(header, _host(info.peer))
+                await self._authenticator.login(header, _host(info.peer))
             except StreamlogError as error:
                 raise _login_refused(info, error) from None
+            user = self._authenticator.known(header)
+            if user is None:
+                changed = "the user was deleted or its password changed while it was checked: log in again"
+                raise _login_refused(info, SaslAuthenticationError(changed))
         principal = f"User:{user}"
         password = self._authenticator.password_of(user)
         return _Caller(principal, user, password, may_all=self._authorizer.is_super(principal))

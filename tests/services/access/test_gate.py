@@ -262,6 +262,26 @@ async def test_a_password_is_checked_once(setup: Setup) -> None:
     assert isinstance(await setup.refusal(info("alice", password="right")), SaslAuthenticationError)
 
 
+@pytest.mark.parametrize(
+    "change", [RemoveUserRecord(name="alice"), UserRecord(name="alice", password=replace(ALICE, salt=b"t" * 16))]
+)
+async def test_a_user_that_changes_between_its_check_and_its_call_is_refused(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, change: MetadataRecord
+) -> None:
+    """A stream would have the new password, or none, as the one that it began with, and go on."""
+    setup.apply(UserRecord(name="alice", password=ALICE))
+    checked = setup.passwords._end
+
+    def end(digest: bytes, done: asyncio.Future[str]) -> None:
+        checked(digest, done)
+        setup.apply(change)
+
+    monkeypatch.setattr(setup.passwords, "_end", end)
+    refused = await setup.refusal(info("alice", password="right"))
+    assert isinstance(refused, SaslAuthenticationError)
+    assert setup.passwords.accepted == 1
+
+
 async def test_guessing_is_slowed_down(setup: Setup) -> None:
     setup.apply(UserRecord(name="alice", password=ALICE))
     found = [await setup.refusal(info("alice", password="wrong")) for _ in range(20)]
