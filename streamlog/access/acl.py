@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER, as in Kafka."""
 EVERY_USER: Final = "User:*"
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+"""As in `metadata.topics.names`."""
 
 
 class AclResourceType(enum.IntEnum):
@@ -138,14 +141,30 @@ def check_acl(acl: Acl) -> None:
         )
     check_principal(acl.principal)
     check_host(acl.host)
-    if acl.resource_type is AclResourceType.CLUSTER and acl.name not in (CLUSTER_NAME, WILDCARD):
-        raise InvalidRequestError(f"the name of the cluster resource is {CLUSTER_NAME}", field="name")
+    if acl.name != WILDCARD or acl.pattern_type is PatternType.PREFIXED:
+        _check_name(acl)
     if acl.operation not in OPERATIONS_OF[acl.resource_type]:
         known = ", ".join(operation.name for operation in OPERATIONS_OF[acl.resource_type])
         raise InvalidRequestError(
             f"{acl.operation.name} is not an operation of a {acl.resource_type.name} resource: give one of {known}",
             field="operation",
             limit=known,
+        )
+
+
+def _check_name(acl: Acl) -> None:
+    """InvalidRequestError if no resource has, or begins with, this name."""
+    if acl.resource_type is AclResourceType.CLUSTER and acl.name != CLUSTER_NAME:
+        raise InvalidRequestError(f"the name of the cluster resource is {CLUSTER_NAME}", field="name")
+    if acl.resource_type is not AclResourceType.TOPIC:
+        return
+    is_whole = acl.pattern_type is PatternType.LITERAL
+    if _TOPIC_NAME.fullmatch(acl.name) is None or (is_whole and acl.name in (".", "..")):
+        raise InvalidRequestError(
+            f"no topic has {'the name' if is_whole else 'a name that begins with'} {escaped(acl.name)!r}, so the entry "
+            "would never apply: names have only ASCII letters, digits, '.', '_' and '-'. Give * with the pattern type "
+            "literal for all topics, or the beginning of their names with prefixed",
+            field="name",
         )
 
 

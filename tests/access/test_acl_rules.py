@@ -147,3 +147,40 @@ def test_a_host_that_would_match_no_caller_is_refused(host: str, reason: str) ->
     """Above all in a DENY entry: it would protect nothing."""
     with pytest.raises(InvalidRequestError, match=reason):
         check_acl(acl("User:a", O.READ, "t", host=host, permission=AclPermission.DENY))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "prefixed"),
+    [
+        ("*", TOPIC, False),
+        ("orders-", TOPIC, True),
+        (".", TOPIC, True),
+        ("__consumer_offsets", TOPIC, False),
+        ("*", GROUP, True),  # groups and transactional ids may have any name
+        ("a b", AclResourceType.TRANSACTIONAL_ID, False),
+        ("*", AclResourceType.CLUSTER, False),
+        ("kafka-cluster", AclResourceType.CLUSTER, True),
+    ],
+)
+def test_names_that_resources_have(name: str, kind: AclResourceType, *, prefixed: bool) -> None:
+    check_acl(acl("User:a", O.ALL, name, kind=kind, prefixed=prefixed))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "prefixed", "reason"),
+    [
+        ("*", TOPIC, True, "no topic has a name that begins with '\\*'"),
+        ("orders-*", TOPIC, False, "no topic has the name 'orders-\\*'"),
+        ("orders-*", TOPIC, True, "no topic has a name that begins with 'orders-\\*'"),
+        ("..", TOPIC, False, "no topic has the name"),
+        ("a b", TOPIC, False, "no topic has the name"),
+        ("*", AclResourceType.CLUSTER, True, "the name of the cluster resource is kafka-cluster"),
+        ("kafka", AclResourceType.CLUSTER, True, "the name of the cluster resource is kafka-cluster"),
+    ],
+)
+def test_a_name_that_no_resource_has_is_refused(
+    name: str, kind: AclResourceType, reason: str, *, prefixed: bool
+) -> None:
+    """Above all in a DENY entry: it would deny nothing."""
+    with pytest.raises(InvalidRequestError, match=reason):
+        check_acl(acl("User:a", O.ALL, name, DENY, kind=kind, prefixed=prefixed))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from streamlog.api.convert.admin import configs, placement, topics
+from streamlog.access.acl import PatternType
+from streamlog.api.convert.admin import access, configs, placement, topics
 from streamlog.api.convert.admin.placement import DrainAction
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
@@ -147,6 +148,22 @@ def test_a_move_without_a_target_is_a_cancellation() -> None:
     moves.reassignments.add(topic="t", partition=7)
     asked = placement.alter_reassignments(moves).reassignments
     assert [(one.partition_id, one.replicas) for one in asked] == [(0, (3, 1)), (7, None)]
+
+
+def test_an_entry_that_an_earlier_release_accepted_is_listed() -> None:
+    """The list would fail as a whole."""
+    entry = pb.AclEntry(
+        resource_type=pb.ACL_RESOURCE_TYPE_TOPIC,
+        resource_name="*",
+        pattern_type=pb.ACL_PATTERN_TYPE_PREFIXED,
+        principal="User:alice",
+        operation=pb.ACL_OPERATION_READ,
+        host="FE80::1",
+    )
+    with pytest.raises(InvalidRequestError):
+        access.create_acls(pb.CreateAclsRequest(acls=[entry]))
+    found = access.acl_of(entry)
+    assert (found.name, found.pattern_type, found.host) == ("*", PatternType.PREFIXED, "FE80::1")
 
 
 def test_draining() -> None:

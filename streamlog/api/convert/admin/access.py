@@ -41,7 +41,13 @@ def delete_acls(message: pb.DeleteAclsRequest) -> DeleteAcls:
 
 
 def _checked(message: pb.AclEntry) -> Acl:
-    acl = Acl(
+    acl = _acl(message)
+    check_acl(acl)
+    return acl
+
+
+def _acl(message: pb.AclEntry) -> Acl:
+    return Acl(
         resource_type=resource_type(message.resource_type),
         name=text(message.resource_name, "resource_name", length_max=NAME_LENGTH_MAX),
         pattern_type=enum_value(
@@ -52,8 +58,6 @@ def _checked(message: pb.AclEntry) -> Acl:
         permission=enum_value(message.permission, _PERMISSIONS, pb.AclPermission, "permission", AclPermission.ALLOW),
         host=text(message.host, "host", length_max=HOST_LENGTH_MAX) or WILDCARD,
     )
-    check_acl(acl)
-    return acl
 
 
 def resource_type(number: int) -> AclResourceType:
@@ -113,9 +117,11 @@ def filter_message(wanted: AclFilter) -> pb.AclEntry:
 
 
 def acl_of(message: pb.AclEntry) -> Acl:
-    """InvalidRequestError for one that a newer release made."""
+    """Of a list: an earlier release may have accepted what this one refuses. InvalidRequestError for what only a newer
+    release knows.
+    """
     with inside("acl"):
-        return _checked(message)
+        return _acl(message)
 
 
 def password_of(message: pb.SaltedPassword) -> SaltedPassword:
