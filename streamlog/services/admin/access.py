@@ -11,10 +11,10 @@ from streamlog.api.convert.admin import access as convert
 from streamlog.api.convert.fields import text
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.errors import InvalidRequestError
 from streamlog.metadata.access.user_changes import AlterUser, CreateUser, DeleteUser
 from streamlog.metadata.view import MetadataView
 from streamlog.services.admin.controller_commands import ControllerDispatch
+from streamlog.services.common.paging import entry_token, parse_entry_token
 
 PAGE_ENTRIES: Final = 1_000
 _LOOPBACK: Final = "127.0.0.1"
@@ -57,14 +57,14 @@ class AccessCommands:
         )
 
     async def describe_acls(self, request: pb.DescribeAclsRequest, call: Call) -> pb.DescribeAclsResponse:
-        """A page token is the number of matching entries before the page."""
         wanted = convert.acl_filter(request.filter)
-        start = start_of(request.page_token)
-        matching = (acl for acl in self._view.image.acls if wanted.matches(acl))
-        page = list(islice(matching, start, start + PAGE_ENTRIES + 1))
-        more = len(page) > PAGE_ENTRIES
+        first = parse_entry_token(request.page_token, pb.AclEntry)
+        start = None if first is None else convert.acl_of(first)
+        matching = (acl for acl, _ in self._view.image.acls.items(start) if wanted.matches(acl))
+        acls = convert.acl_messages(islice(matching, PAGE_ENTRIES + 1))
+        following = acls[PAGE_ENTRIES:]
         return pb.DescribeAclsResponse(
-            acls=convert.acl_messages(page[:PAGE_ENTRIES]), next_page_token=str(start + PAGE_ENTRIES) if more else ""
+            acls=acls[:PAGE_ENTRIES], next_page_token=entry_token(following[0]) if following else ""
         )
 
     async def test_access(self, request: pb.TestAccessRequest, call: Call) -> pb.TestAccessResponse:
@@ -97,14 +97,3 @@ class AccessCommands:
 
     async def list_users(self, request: pb.ListUsersRequest, call: Call) -> pb.ListUsersResponse:
         return pb.ListUsersResponse(names=list(self._view.image.users))
-
-
-def start_of(token: str) -> int:
-    if not token:
-        return 0
-    if len(token) > 9 or not (token.isascii() and token.isdecimal()):
-        raise InvalidRequestError(
-            "page_token is invalid: pass next_page_token of the previous response unchanged, or leave it empty",
-            field="page_token",
-        )
-    return int(token)

@@ -9,8 +9,8 @@ from streamlog.api.convert.admin import quotas as convert
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.metadata.view import MetadataView
-from streamlog.services.admin.access import start_of
 from streamlog.services.admin.controller_commands import ControllerDispatch
+from streamlog.services.common.paging import entry_token, parse_entry_token
 
 PAGE_ENTITIES: Final = 1_000
 
@@ -28,13 +28,13 @@ class QuotaCommands:
         )
 
     async def describe(self, request: pb.DescribeClientQuotasRequest, call: Call) -> pb.DescribeClientQuotasResponse:
-        """A page token is the number of matching entities before the page."""
         wanted = convert.quota_filter(request)
-        start = start_of(request.page_token)
-        matching = (item for item in self._view.image.quotas.items() if wanted.matches(item[0]))
-        page = list(islice(matching, start, start + PAGE_ENTITIES + 1))
-        more = len(page) > PAGE_ENTITIES
+        first = parse_entry_token(request.page_token, pb.ClientQuotaEntity)
+        start = None if first is None else convert.quota_entity(first)
+        matching = (item for item in self._view.image.quotas.items(start) if wanted.matches(item[0]))
+        page = list(islice(matching, PAGE_ENTITIES + 1))
+        following = [convert.entity_message(entity) for entity, _ in page[PAGE_ENTITIES:]]
         return pb.DescribeClientQuotasResponse(
             quotas=[convert.limits_message(entity, dict(limits.items())) for entity, limits in page[:PAGE_ENTITIES]],
-            next_page_token=str(start + PAGE_ENTITIES) if more else "",
+            next_page_token=entry_token(following[0]) if following else "",
         )

@@ -3,18 +3,22 @@
 A page token is the start of the next page: the topic by name and id, and the partition. It refers to no state of the
 node, so any node accepts it, and topics that are created or deleted between two pages do not shift the others.
 
+Lists of other entries have a token that is the first entry of the next page, as its message (`entry_token`).
+
 A page ends at the requested number of entries, or before its message could exceed 1 MiB: gRPC clients refuse more than
 4 MiB by default, and the lengths of names vary.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from streamlog.api.convert.fields import amount
+from streamlog.api.service import REQUEST_BYTES_MAX, Request, Response, parse
 from streamlog.errors import InvalidRequestError, StreamlogError
 from streamlog.metadata.image.image import MetadataImage, Topic
 from streamlog.metadata.image.sorted_map import SortedMap
@@ -74,7 +78,11 @@ def parse_token(token: str) -> PageStart:
             return PageStart(name, bytes.fromhex(topic_id), int(partition))
         except ValueError:
             pass
-    raise InvalidRequestError(
+    raise _invalid_token()
+
+
+def _invalid_token() -> InvalidRequestError:
+    return InvalidRequestError(
         "page_token is invalid: pass next_page_token of the previous response unchanged, or leave it empty",
         field="page_token",
     )
@@ -83,6 +91,21 @@ def parse_token(token: str) -> PageStart:
 def to_token(place: PageStart | None) -> str:
     """Empty: no further page."""
     return "" if place is None else f"{place.partition}:{place.topic_id.hex()}:{place.name}"
+
+
+def entry_token(first: Response) -> str:
+    """Of the page that begins with this entry."""
+    return base64.urlsafe_b64encode(first.SerializeToString(deterministic=True)).decode()
+
+
+def parse_entry_token(token: str, entry_type: type[Request]) -> Request | None:
+    """None: the beginning. InvalidRequestError."""
+    if not token:
+        return None
+    try:
+        return parse(entry_type, base64.b64decode(token, altchars=b"-_", validate=True), REQUEST_BYTES_MAX)
+    except (ValueError, StreamlogError):
+        raise _invalid_token() from None
 
 
 def take(entries: Iterable[TopicEntry], begin: PageStart, count_max: int) -> tuple[list[TopicPart], PageStart | None]:
