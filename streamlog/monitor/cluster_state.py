@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.admin.transaction_values import OpenTransaction
+from streamlog.client.admin.transaction_values import OpenTransaction, OpenTransactions
 from streamlog.client.admin.values import ClusterDescription, ConfigResource, NodeLogDirs, TopicDescription
 from streamlog.errors import (
     ClusterAuthorizationError,
@@ -21,6 +21,7 @@ from streamlog.errors import (
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
+from streamlog.model import BrokerId
 
 T = TypeVar("T")
 
@@ -54,7 +55,8 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     log_dirs: Sequence[NodeLogDirs] = ()
     log_dirs_at_s: float | None = None  # monotonic time at which they, and the offsets in them, were read; None: not
     hanging: Sequence[OpenTransaction] = ()
-    slow_at_s: float | None = None  # monotonic time at which `min_insync_replicas` and `hanging` were read; None: not
+    transaction_errors: Mapping[BrokerId, StreamlogError] = field(default_factory=dict)  # with any, none is `hanging`
+    slow_at_s: float | None = None  # monotonic time at which configs and transactions were read; None: not
     missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # parts that could not be read -> the error
 
     @property
@@ -101,7 +103,8 @@ async def read_cluster_state(admin: AsyncAdmin, earlier: ClusterState | None = N
         min_insync_replicas=slow.min_insync_replicas,
         log_dirs=() if log_dirs is None else log_dirs[0],
         log_dirs_at_s=None if log_dirs is None else log_dirs[1],
-        hanging=slow.hanging,
+        hanging=slow.transactions.transactions,
+        transaction_errors=slow.transactions.errors,
         slow_at_s=slow.at_s,
         missing=missing,
     )
@@ -111,7 +114,7 @@ class _Slow(Struct, frozen=True):
     """The parts that change seldom. `at_s` None: they could not all be read."""
 
     min_insync_replicas: Mapping[str, int]
-    hanging: Sequence[OpenTransaction]
+    transactions: OpenTransactions
     at_s: float | None
 
 
@@ -120,7 +123,8 @@ def _kept(earlier: ClusterState | None, topics: Sequence[TopicDescription]) -> _
         return None
     if [one.name for one in topics] != [one.name for one in earlier.topics]:
         return None
-    return _Slow(earlier.min_insync_replicas, earlier.hanging, earlier.slow_at_s)
+    transactions = OpenTransactions(transactions=tuple(earlier.hanging), errors=earlier.transaction_errors)
+    return _Slow(earlier.min_insync_replicas, transactions, earlier.slow_at_s)
 
 
 async def _read_slow(
@@ -132,7 +136,8 @@ async def _read_slow(
         _part("configs of topics", min_insync_replicas(admin, topics), missing),
     )
     complete = hanging is not None and minima is not None
-    return _Slow(minima or {}, () if hanging is None else hanging.transactions, began_s if complete else None)
+    nothing = OpenTransactions(transactions=(), errors={})
+    return _Slow(minima or {}, hanging or nothing, began_s if complete else None)
 
 
 async def _part(what: str, question: Awaitable[T], missing: dict[str, StreamlogError]) -> T | None:

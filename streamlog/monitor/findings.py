@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState, PartitionDescription
 from streamlog.errors import SaslAuthenticationError, StreamlogError
+from streamlog.model import NO_BROKER
 from streamlog.monitor.cluster_state import ClusterState, is_refusal
 
 DISK_USABLE_MIN: Final = 0.1
@@ -210,6 +211,8 @@ def _why_out_of_sync(partitions: Partitions, cluster: ClusterDescription) -> str
 
 def _disks(state: ClusterState) -> Iterator[HealthFinding]:
     for node in state.log_dirs:
+        if node.error is not None:
+            yield _unread(node.node_id, "log directories", node.error)
         for directory in node.log_dirs:
             if directory.error is not None:
                 yield HealthFinding(
@@ -233,7 +236,21 @@ def _disks(state: ClusterState) -> Iterator[HealthFinding]:
                     )
 
 
+def _unread(node_id: int, what: str, error: StreamlogError) -> HealthFinding:
+    return HealthFinding(
+        severity=Severity.WARNING,
+        subject=f"node {node_id}",
+        problem=f"The state of the {what} of node {node_id} is unknown.",
+        cause=_sentence(error.message),
+        remedy=f"Try again in a moment: streamlogctl cluster health. If it stays so, check the log of node {node_id}.",
+    )
+
+
 def _transactions(state: ClusterState) -> Iterator[HealthFinding]:
+    for node_id, error in state.transaction_errors.items():
+        if node_id == NO_BROKER:  # partitions of __transaction_state have no leader, which is a finding
+            continue
+        yield _unread(node_id, "open transactions", error)
     partitions = sorted({str(one.partition) for one in state.hanging})
     if partitions:
         yield HealthFinding(

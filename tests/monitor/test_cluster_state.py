@@ -14,6 +14,7 @@ from streamlog.client.admin.transaction_values import OpenTransactions
 from streamlog.client.admin.values import ConfigDescription, ConfigResource, TopicDescription
 from streamlog.console.collection.sample import sample
 from streamlog.errors import BrokerNotAvailableError
+from streamlog.model import BrokerId
 from streamlog.monitor import cluster_state
 from streamlog.monitor.cluster_state import SLOW_S, read_cluster_state
 from tests.support.health_samples import cluster
@@ -121,7 +122,7 @@ class CountingCluster:
         self.calls += 1
         if self.fails:
             raise BrokerNotAvailableError("no coordinator")
-        return OpenTransactions(transactions=(), errors={})
+        return OpenTransactions(transactions=(), errors={BrokerId(2): BrokerNotAvailableError("it is down")})
 
 
 def test_what_changes_seldom_is_read_each_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +145,10 @@ def test_what_changes_seldom_is_read_each_thirty_seconds(monkeypatch: pytest.Mon
         admin.topics = [topic("a"), topic("b")]
         assert await calls(1) == 2  # of the new topic nothing is known
         assert await calls(1) == 0
+        assert state is not None
+        assert list(state.transaction_errors) == [2]
         admin.fails = True
         assert await calls(SLOW_S) == 2
-        assert state is not None
         assert list(state.missing) == ["open transactions"]
         assert await calls(1) == 2  # what could not be read is not kept
 

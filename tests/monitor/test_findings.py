@@ -26,7 +26,7 @@ from streamlog.errors import (
     ThrottledError,
     TopicAuthorizationError,
 )
-from streamlog.model import BrokerId, PartitionId, TopicPartition
+from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of
 from streamlog.monitor.cluster_state import effective_min_isr
 from tests.support.health_samples import cluster, node, state
@@ -181,6 +181,10 @@ def directory(usable: int | None, error: StorageError | None = None) -> NodeLogD
         (directory(101), []),
         (directory(None), []),
         (directory(99), [(Severity.WARNING, "9.9% of the disk of /d on node 2 is free.")]),
+        (
+            NodeLogDirs(node_id=BrokerId(2), log_dirs=(), error=RequestTimedOutError("x")),
+            [(Severity.WARNING, "The state of the log directories of node 2 is unknown.")],
+        ),
         (directory(500, StorageError("EIO")), [(Severity.CRITICAL, "Log directory /d of node 2 is offline.")]),
     ],
 )
@@ -205,9 +209,18 @@ def test_hanging_transactions_and_what_could_not_be_asked() -> None:
     ]
 
 
+def test_nodes_whose_open_transactions_could_not_be_read() -> None:
+    errors = {BrokerId(2): RequestTimedOutError("node 2 did not answer"), NO_BROKER: RequestTimedOutError("x")}
+    [finding] = findings_of(state(cluster(held=(5000,)), transaction_errors=errors))
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "node 2")
+    assert finding.problem == "The state of the open transactions of node 2 is unknown."
+    assert finding.cause == "node 2 did not answer."
+
+
 def every_finding() -> list[HealthFinding]:
     dead = cluster(node(1), node(2, NodeState.FENCED), controller=None, held=(1,))
-    bad = state(dead, topic("a", (), (1,), (1, 3)), log_dirs=(directory(1), directory(1, StorageError("EIO"))))
+    unread = NodeLogDirs(node_id=BrokerId(3), log_dirs=(), error=RequestTimedOutError("x"))
+    bad = state(dead, topic("a", (), (1,), (1, 3)), log_dirs=(directory(1), directory(1, StorageError("EIO")), unread))
     blind = state(structs.replace(dead, offline_partition_count=1), missing={"topics": StorageError("z")})
     return [
         *findings_of(bad),

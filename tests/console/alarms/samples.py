@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from streamlog.client.admin.group_values import GroupListing, GroupState
 from streamlog.client.admin.values import LogDir, NodeLogDirs, PartitionDescription, TopicDescription
@@ -71,10 +71,13 @@ def log_dirs(node_id: int, *dirs: tuple[str, int | None, StreamlogError | None])
     )
 
 
+_PARTS: Final = ("missing", "hanging", "transaction_errors", "log_dirs")
+
+
 def sample(second: float = 100.0, **more: Any) -> Sample:
-    """`topics`, `nodes`, `controller`, `missing`, `hanging`, `log_dirs`: of the state; `ends`: log ends."""
+    """`topics`, `nodes`, `controller`, and those of `_PARTS`: of the state; `ends`: log ends."""
     described = cluster(*more.pop("nodes", ()), controller=more.pop("controller", 1))
-    parts = {name: more.pop(name) for name in ("missing", "hanging", "log_dirs") if name in more}
+    parts = {name: more.pop(name) for name in _PARTS if name in more}
     ends = {place: PartitionEnd(0, end, 0) for place, end in more.pop("ends", {}).items()}
     found = state(described, *more.pop("topics", ()), **parts)
     return Sample(at_s=second, monotonic_s=second, state=found, ends=ends, **more)

@@ -213,7 +213,8 @@ def test_hanging_transactions() -> None:
     )
     breach = found(RuleKind.HANGING_TRANSACTION, view(sample(100, hanging=[hangs]))).breaches
     assert breach["partition", "orders-0", "producer", "7"].value == 60
-    assert found(RuleKind.HANGING_TRANSACTION, view(sample(missing={"open transactions": DOWN}))).unknown(())
+    for unread in ({"missing": {"open transactions": DOWN}}, {"transaction_errors": {2: DOWN}}):
+        assert found(RuleKind.HANGING_TRANSACTION, view(sample(**unread))).unknown(())
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def _sync_latency(rule: AlarmRule, view: View) -> Assessment:
 
 def _hanging(rule: AlarmRule, view: View) -> Assessment:
     state = view.sample.state
-    if "open transactions" in state.missing:
+    if "open transactions" in state.missing or state.transaction_errors:
         return Assessment(unknown=all_unknown)
     breaches: dict[Subject, Breach] = {}
     for one in state.hanging:
