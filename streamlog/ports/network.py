@@ -17,7 +17,7 @@ Contract
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, TypeAlias
 
@@ -163,6 +163,10 @@ class CallAudit(Protocol):
 
     def refused(self, operation: str, kind: str, name: str, code: str, /) -> None:
         """The caller lacked this right on a resource; the call may go on with others."""
+        ...
+
+    def created(self, topics: Sequence[str], /) -> None:
+        """The call has created these topics on their first use."""
         ...
 
 
