@@ -118,6 +118,10 @@ class MetadataDelta:
         """As they were."""
         return iter(self._removed_topics.values())
 
+    def changed_acls(self) -> Iterator[Acl]:
+        """Added or removed."""
+        return iter(self._acls)
+
     @property
     def changes_access(self) -> bool:
         """Access control lists, or users."""

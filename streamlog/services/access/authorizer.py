@@ -7,7 +7,7 @@ each. The image is the node's own, so a change is in force when the node has app
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, TypeAlias
 
 from streamlog.access.acl import AclOperation, AclResourceType
 from streamlog.access.acl_rules import AccessDecision, AclRules
@@ -23,6 +23,8 @@ RESOURCES: Final = (
     AclResourceType.TRANSACTIONAL_ID,
     AclResourceType.CLUSTER,
 )
+AclCallers: TypeAlias = Collection[tuple[str, str]]
+"""Principals and hosts, as entries have them."""
 _Key = tuple[str, str, AclOperation, AclResourceType, str]
 
 
@@ -38,13 +40,15 @@ class Authorizer:
         self._acls = view.image.acls
         self._rules = AclRules(self._acls, default=default)
         self._remembered: dict[_Key, bool] = {}
-        self._changed: list[Callable[[], None]] = []
+        self._changed: list[Callable[[AclCallers | None], None]] = []
         self.refused = dict.fromkeys(RESOURCES, 0)  # rights that callers lacked, since the start
         if enabled:
             view.listen(self._on_image)
 
-    def on_change(self, work: Callable[[], None]) -> None:
-        """Call `work` when the lists or the users have changed."""
+    def on_change(self, work: Callable[[AclCallers | None], None]) -> None:
+        """Call `work` when the lists or the users have changed, with whom the changed entries name; None: anyone may
+        have got or lost rights.
+        """
         self._changed.append(work)
 
     def is_super(self, principal: str) -> bool:
@@ -81,5 +85,8 @@ class Authorizer:
             self._acls = image.acls
             self._rules = AclRules(image.acls, default=self._default)
             self._remembered.clear()
+        callers = None
+        if delta is not None and not self._default:  # by default an entry for one decides what others may, too
+            callers = frozenset((acl.principal, acl.host) for acl in delta.changed_acls())
         for work in self._changed:
-            work()
+            work(callers)

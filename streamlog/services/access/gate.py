@@ -6,10 +6,11 @@
     super user                           --> everything, while it exists
     others                               --> the call gets a guard (`guard`), by the method's row (`method_rights`)
 
-A stream is registered while it is open. When the access control lists or the users change, each is looked at again: one
-whose user was deleted or has another password, or that lost a right which it has used, ends with the error that a new
-call would get. So does one whose token has expired (`token_sessions`), and each one that depends on the lists when the
-node no longer knows whether they are in force (`access_lease`).
+A stream is registered while it is open. When the access control lists or the users change, those that the change may
+concern are looked at again, one after the other: one whose user was deleted or has another password, or that lost a
+right which it has used, ends with the error that a new call would get. So does one whose token has expired
+(`token_sessions`), and each one that depends on the lists when the node no longer knows whether they are in force
+(`access_lease`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from streamlog.ports import CallInfo, RpcError, Stream, StreamHandler, UnaryHand
 from streamlog.ports.tracing import PRINCIPAL
 from streamlog.services.access.access_lease import AccessLease
 from streamlog.services.access.authenticator import HEADER, Authenticator
-from streamlog.services.access.authorizer import Authorizer
+from streamlog.services.access.authorizer import AclCallers, Authorizer
 from streamlog.services.access.guard import Guard
 from streamlog.services.access.method_rights import METHOD_RIGHTS, NOTHING, MethodRight
 from streamlog.tls.identity import node_of
@@ -93,6 +94,7 @@ class MethodGate:
         self._lease = lease
         self._tokens = tokens
         self._open: dict[_OpenStream, None] = {}
+        self._unchecked: dict[_OpenStream, Guard] = {}  # since a change of the lists that concerns them
         self._lease_timer: KeyedTimers[str] = KeyedTimers(lambda _: self._look_at_lease())
         authorizer.on_change(self._on_change)
 
@@ -149,6 +151,7 @@ class MethodGate:
                 raise to_rpc(own.reason) from None
             finally:
                 del self._open[own]
+                self._unchecked.pop(own, None)
                 if close is not None:
                     close()
 
@@ -232,15 +235,29 @@ class MethodGate:
         elif self._open:
             self._lease_timer.set(_LEASE, max(1, round(self._lease.left_s() * 1000)))
 
-    def _on_change(self) -> None:
+    def _on_change(self, callers: AclCallers | None) -> None:
+        was_idle = not self._unchecked
         for one in list(self._open):
             caller = one.caller
             if caller.user is not None and self._authenticator.password_of(caller.user) != caller.password:
                 one.end(
                     SaslAuthenticationError(f"user {caller.user} was deleted or its password changed: log in again")
                 )
-            elif one.guard is not None and (reason := one.guard.changed()) is not None:
-                one.end(reason)
+            elif one.guard is not None and one.guard.is_concerned(callers):
+                self._unchecked[one] = one.guard
+        if self._unchecked and was_idle:
+            asyncio.get_running_loop().call_soon(self._check_next)
+
+    def _check_next(self) -> None:
+        """One stream, which may have used thousands of names; then what else waits in the loop, and the next."""
+        if not self._unchecked:
+            return
+        one, guard = next(iter(self._unchecked.items()))
+        del self._unchecked[one]
+        reason = guard.changed()
+        if reason is not None:
+            one.end(reason)
+        asyncio.get_running_loop().call_soon(self._check_next)
 
 
 def _is_leased(caller: _Caller, row: MethodRight | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from streamlog.access.acl import CLUSTER_NAME, AclOperation, AclResourceType
+from streamlog.access.acl import CLUSTER_NAME, EVERY_USER, WILDCARD, AclOperation, AclResourceType
 from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX
 from streamlog.errors import (
     BrokerNotAvailableError,
@@ -22,7 +22,7 @@ from streamlog.errors import (
 from streamlog.metadata.view import MetadataView
 from streamlog.model import TopicId
 from streamlog.ports import CallAudit
-from streamlog.services.access.authorizer import Authorizer
+from streamlog.services.access.authorizer import AclCallers, Authorizer
 
 REMEMBERED_MAX: Final = PARTITIONS_PER_REQUEST_MAX
 """Answers of one stream: as many as it may have partitions, each of another topic."""
@@ -165,12 +165,19 @@ class Guard:
 
     def _remember(self, operation: AclOperation, kind: AclResourceType, name: str | None, answer: bool) -> bool:
         if self._asked is not None and (answer or self._row.ends_on_grant):
-            self._asked[operation, kind, name] = answer
+            self._asked.setdefault((operation, kind, name), answer)  # another one ends the stream, in a moment
             if len(self._asked) > REMEMBERED_MAX:
                 self._asked = None
         return answer
 
     # -- for the gate
+
+    def is_concerned(self, callers: AclCallers | None) -> bool:
+        """Whether the entries that have changed can change what it may."""
+        if self._asked is None or callers is None:
+            return True
+        own = ((principal, host) for principal in (self.principal, EVERY_USER) for host in (self._host, WILDCARD))
+        return any(one in callers for one in own)
 
     def changed(self) -> StreamlogError | None:
         """After a change of the lists: why the stream must end; None: it goes on."""

@@ -431,6 +431,63 @@ async def test_a_stream_by_pattern_ends_with_the_right_on_all_topics(
     assert error.details["field"] == "pattern"
 
 
+@pytest.mark.parametrize(
+    ("change", "default", "looks"),
+    [
+        (acl(AclOperation.READ, "u"), False, True),
+        (acl(AclOperation.READ, "u", host="10.0.0.1"), False, True),
+        (acl(AclOperation.READ, "u", host="10.0.0.2"), False, False),
+        (replace(acl(AclOperation.READ, "u"), principal="User:bob"), False, False),
+        (replace(acl(AclOperation.READ, "u"), principal="User:bob"), True, True),  # alice may no longer by default
+        (replace(acl(AclOperation.READ, "u"), principal="User:*"), False, True),
+    ],
+    ids=repr,
+)
+async def test_only_streams_that_a_change_may_concern_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, change: Acl, *, default: bool, looks: bool
+) -> None:
+    setup = Setup(monkeypatch, default=default)
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    task = await open_stream(setup, info(method=FETCH))
+    setup.apply(AclRecord(acl=change))
+    assert bool(setup.gate._unchecked) is looks
+    await asyncio.wait([task], timeout=0.01)
+    assert not task.done()
+    assert not setup.gate._unchecked
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_other_work_goes_on_between_two_streams_that_are_looked_at(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    tasks = [await open_stream(setup, info(method=FETCH)) for _ in range(3)]
+    seen: list[str] = []
+    changed = Guard.changed
+
+    def look(guard: Guard) -> StreamlogError | None:
+        seen.append("stream")
+        return changed(guard)
+
+    monkeypatch.setattr(Guard, "changed", look)
+    setup.apply(RemoveAclRecord(acl=acl(AclOperation.READ, "t")))
+    asyncio.get_running_loop().call_soon(seen.append, "other")
+    for task in tasks:
+        assert isinstance(await end_of(task), TopicAuthorizationError)
+    assert seen == ["stream", "other", "stream", "stream"]
+
+
+async def test_what_a_stream_asks_before_it_is_looked_at_does_not_save_it(setup: Setup) -> None:
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    task = await open_stream(setup, info(method="/streamlog.v1.Batches/WatchMetadata"))
+    assert setup.stream_guard().topic_refusal("DESCRIBE", "t") is None
+    setup.apply(RemoveAclRecord(acl=acl(AclOperation.READ, "t")))
+    for operation in ("READ", "DESCRIBE"):
+        assert setup.stream_guard().topic_refusal(operation, "t") is not None
+    assert isinstance(await end_of(task), TopicAuthorizationError)
+
+
 async def test_a_stream_that_its_client_cancels_is_forgotten(setup: Setup) -> None:
     setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
     task = await open_stream(setup, info(method=FETCH))
