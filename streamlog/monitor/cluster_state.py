@@ -11,7 +11,13 @@ from msgspec import Struct, field
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.transaction_values import OpenTransaction, OpenTransactions
-from streamlog.client.admin.values import ClusterDescription, ConfigResource, NodeLogDirs, TopicDescription
+from streamlog.client.admin.values import (
+    ClusterDescription,
+    ConfigResource,
+    NodeLogDirs,
+    NodeState,
+    TopicDescription,
+)
 from streamlog.errors import (
     ClusterAuthorizationError,
     GroupAuthorizationError,
@@ -26,6 +32,9 @@ from streamlog.model import BrokerId
 T = TypeVar("T")
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+CLOCK_SKEW_MAX: Final = "clock.skew.max.ms"
+CLOCK_SKEW_READ_MS: Final = 100
+"""The least value of that: the setting of a node whose clock is nearer to most nodes' need not be read."""
 TOPICS_AT_ONCE: Final = 500
 """Topics whose configs are read in one request."""
 SLOW_S: Final = 30.0
@@ -54,6 +63,7 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     min_insync_replicas: Mapping[str, int] = field(default_factory=dict)  # by topic, bounded by its replicas
     log_dirs: Sequence[NodeLogDirs] = ()
     log_dirs_at_s: float | None = None  # monotonic time at which they, and the offsets in them, were read; None: not
+    clock_skew_max_ms: Mapping[BrokerId, int] = field(default_factory=dict)  # of nodes whose clock differs at all
     hanging: Sequence[OpenTransaction] = ()
     transaction_errors: Mapping[BrokerId, StreamlogError] = field(default_factory=dict)  # with any, none is `hanging`
     slow_at_s: float | None = None  # monotonic time at which configs and transactions were read; None: not
@@ -90,9 +100,10 @@ async def read_cluster_state(admin: AsyncAdmin, earlier: ClusterState | None = N
     cluster = await _part("the cluster's description", admin.describe_cluster(), missing)
     if cluster is None:
         return ClusterState(cluster=None, missing=missing)
-    topics, log_dirs = await asyncio.gather(
+    topics, log_dirs, skew_limits = await asyncio.gather(
         _part("topics", _all_topics(admin), missing),
         _part("log directories", _timed(admin.describe_log_dirs()), missing),
+        _part("configs of nodes", _clock_skew_limits(admin, cluster), missing),
     )
     slow = _kept(earlier, topics or ())
     if slow is None:
@@ -103,6 +114,7 @@ async def read_cluster_state(admin: AsyncAdmin, earlier: ClusterState | None = N
         min_insync_replicas=slow.min_insync_replicas,
         log_dirs=() if log_dirs is None else log_dirs[0],
         log_dirs_at_s=None if log_dirs is None else log_dirs[1],
+        clock_skew_max_ms=skew_limits or {},
         hanging=slow.transactions.transactions,
         transaction_errors=slow.transactions.errors,
         slow_at_s=slow.at_s,
@@ -158,6 +170,26 @@ async def _all_topics(admin: AsyncAdmin) -> tuple[TopicDescription, ...]:
     named = await admin.list_topics(include_internal=True)
     found = await admin.describe_topics([one.name for one in named]) if named else ()
     return tuple(one for one in found if one.error is None)  # the others were deleted meanwhile
+
+
+async def _clock_skew_limits(admin: AsyncAdmin, cluster: ClusterDescription) -> dict[BrokerId, int]:
+    """Without those that this caller may not see. StreamlogError."""
+    nodes = [
+        node.node_id
+        for node in cluster.nodes
+        if node.state is not NodeState.FENCED and abs(node.clock_skew_ms or 0) > CLOCK_SKEW_READ_MS
+    ]
+    if not nodes:
+        return {}
+    try:
+        described = await admin.describe_configs([ConfigResource.broker(one) for one in nodes], names=[CLOCK_SKEW_MAX])
+    except REFUSALS:
+        return {}
+    return {
+        node: int(found.entries[0].value)
+        for node, found in zip(nodes, described, strict=True)
+        if found.error is None and found.entries and found.entries[0].value
+    }
 
 
 async def min_insync_replicas(admin: AsyncAdmin, topics: Sequence[TopicDescription]) -> dict[str, int]:

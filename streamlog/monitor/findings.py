@@ -22,7 +22,7 @@ DISK_USABLE_MIN: Final = 0.1
 VOTER_LAG_MAX: Final = 1_000
 """Maximum number of entries of the metadata log that a voter may be behind."""
 CLOCK_SKEW_MAX_MS: Final = 10_000
-"""How far a node's clock may differ from most nodes': the default of clock.skew.max.ms."""
+"""How far a node's clock may differ from most nodes', where its clock.skew.max.ms could not be read: its default."""
 NAMED_MAX: Final = 5
 """Maximum number of partitions that a finding names; the others are counted."""
 
@@ -71,7 +71,7 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
         return
     yield from _quorum(cluster)
     for node in cluster.nodes:
-        yield from _node(node)
+        yield from _node(node, state.clock_skew_max_ms.get(node.node_id, CLOCK_SKEW_MAX_MS))
     yield from _partitions(state, cluster)
     yield from _disks(state)
     yield from _transactions(state)
@@ -134,7 +134,7 @@ def _quorum(cluster: ClusterDescription) -> Iterator[HealthFinding]:
             )
 
 
-def _node(node: NodeDescription) -> Iterator[HealthFinding]:
+def _node(node: NodeDescription, skew_max_ms: int) -> Iterator[HealthFinding]:
     if node.state is NodeState.FENCED:
         yield HealthFinding(
             severity=Severity.CRITICAL if node.replica_count else Severity.WARNING,
@@ -145,13 +145,15 @@ def _node(node: NodeDescription) -> Iterator[HealthFinding]:
             f"cluster drain {node.node_id}, then unregister.",
         )
     skew_ms = node.clock_skew_ms or 0
-    if abs(skew_ms) > CLOCK_SKEW_MAX_MS:
+    if abs(skew_ms) > skew_max_ms:
+        seconds = abs(skew_ms) / 1000
         yield HealthFinding(
             severity=Severity.WARNING,
             subject=f"node {node.node_id}",
-            problem=f"The clock of node {node.node_id} ({node.address}) is {abs(skew_ms) / 1000:,.0f} s "
+            problem=f"The clock of node {node.node_id} ({node.address}) is {seconds:,.{0 if seconds >= 10 else 1}f} s "
             f"{'ahead of' if skew_ms > 0 else 'behind'} most nodes'.",
-            cause="Its time is not synchronized. Beyond clock.skew.max.ms it deletes nothing by time.",
+            cause=f"Its time is not synchronized. Beyond clock.skew.max.ms ({skew_max_ms} ms) it deletes nothing by "
+            "time.",
             remedy="Set the clock of its machine and check NTP; the node need not be restarted.",
         )
 

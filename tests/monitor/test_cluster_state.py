@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from streamlog.client.admin.transaction_values import OpenTransactions
-from streamlog.client.admin.values import ConfigDescription, ConfigResource, TopicDescription
+from streamlog.client.admin.values import ConfigDescription, ConfigResource, NodeState, TopicDescription
 from streamlog.console.collection.sample import sample
-from streamlog.errors import BrokerNotAvailableError
+from streamlog.errors import BrokerNotAvailableError, ClusterAuthorizationError, StreamlogError
 from streamlog.model import BrokerId
 from streamlog.monitor import cluster_state
 from streamlog.monitor.cluster_state import SLOW_S, read_cluster_state
-from tests.support.health_samples import cluster
+from tests.support.health_samples import cluster, node
 
 
 class SlowCluster:
@@ -153,3 +154,47 @@ def test_what_changes_seldom_is_read_each_thirty_seconds(monkeypatch: pytest.Mon
         assert await calls(1) == 2  # what could not be read is not kept
 
     asyncio.run(story())
+
+
+class SkewedCluster(CountingCluster):
+    """Node 1 has a clock as most, 2 and 4 have not; 3 is fenced."""
+
+    refusal: StreamlogError | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics = []
+        self.asked: list[str] = []
+
+    async def describe_cluster(self) -> Any:
+        fenced = node(3, NodeState.FENCED, clock_skew_ms=5_000)
+        skewed = node(2, clock_skew_ms=-20_000), node(4, clock_skew_ms=101)
+        return cluster(node(1, clock_skew_ms=100), fenced, *skewed)
+
+    async def describe_configs(self, resources: list[ConfigResource], names: list[str]) -> Any:
+        assert names == ["clock.skew.max.ms"]
+        self.asked += [one.name for one in resources]
+        if self.refusal is not None:
+            raise self.refusal
+        limit = SimpleNamespace(value="60000")
+        return [
+            SimpleNamespace(error=None, entries=(limit,)),
+            SimpleNamespace(error=BrokerNotAvailableError("it is down"), entries=()),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "limits", "missing"),
+    [
+        (None, {2: 60_000}, []),
+        (ClusterAuthorizationError("User:nora may not DESCRIBE_CONFIGS cluster"), {}, []),
+        (BrokerNotAvailableError("no node"), {}, ["configs of nodes"]),
+    ],
+)
+def test_limits_of_clocks_are_read_where_a_clock_differs(
+    refusal: StreamlogError | None, limits: dict[int, int], missing: list[str]
+) -> None:
+    admin = SkewedCluster()
+    admin.refusal = refusal
+    found = asyncio.run(read_cluster_state(cast(Any, admin)))
+    assert (admin.asked, found.clock_skew_max_ms, list(found.missing)) == (["2", "4"], limits, missing)

@@ -93,6 +93,16 @@ def test_a_clock_that_differs_from_most() -> None:
     ]
 
 
+def test_a_clock_is_compared_with_the_limit_of_its_node() -> None:
+    nodes = node(1, clock_skew_ms=20_000), node(2, clock_skew_ms=600), node(3, clock_skew_ms=-20_000)
+    limits = {BrokerId(1): 60_000, BrokerId(2): 500}
+    first, second = findings_of(state(cluster(*nodes, held=(5000,)), clock_skew_max_ms=limits))
+    assert first.problem == "The clock of node 2 (h:9092) is 0.6 s ahead of most nodes'."
+    assert "clock.skew.max.ms (500 ms)" in first.cause
+    assert second.problem == "The clock of node 3 (h:9092) is 20 s behind most nodes'."
+    assert "clock.skew.max.ms (10000 ms)" in second.cause
+
+
 def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> None:
     dead = cluster(node(1), node(2, NodeState.FENCED), node(3), held=(5000,))
     problems = found(state(dead, topic("a", (1, 3), (1,), ()), topic("b", *[(3, 1)] * 7)))
