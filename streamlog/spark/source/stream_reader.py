@@ -103,7 +103,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == before and not first:
             return start
         self._advanced_at = time.monotonic()
-        return to_json(end, before if first else {one: at for one, at in found.begin.items() if one in end})
+        begin = {one: at for one, at in found.begin.items() if one in end}
+        return to_json(end, before | begin if first else begin)
 
     def _is_idle(self, start: dict[str, Any]) -> bool:
         """Whether no record arrived after `start` within _HOLD_S."""
