@@ -111,7 +111,8 @@ class SinkLog:
         return value
 
     def _settings(self, isolation: str) -> dict[str, str]:
-        given = settings_for(CONSUMER, self._client)
+        """Never those by which a reader of the query's topics may leave out a decision."""
+        given = settings_for(CONSUMER, self._client) | {"on.corrupt.batch": "fail", "check.crcs": "true"}
         return given | {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
 
 

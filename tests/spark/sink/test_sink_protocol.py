@@ -11,12 +11,14 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'streamlog[spark]'")
 
-from streamlog.client import Admin  # noqa: E402  after what may skip the module
+from streamlog.client import Admin, Consumer  # noqa: E402  after what may skip the module
 from streamlog.client.admin.transaction_values import TransactionState  # noqa: E402
 from streamlog.errors import StreamlogError  # noqa: E402
 from streamlog.pytest_plugin.cluster import InProcessCluster  # noqa: E402
 from streamlog.spark.failures import StreamlogSparkError  # noqa: E402
+from streamlog.spark.sink import decision_log  # noqa: E402
 from streamlog.spark.sink.commit import SinkDriver  # noqa: E402
+from streamlog.spark.sink.decision_log import SinkLog  # noqa: E402
 from streamlog.spark.sink.state import (  # noqa: E402
     RETIRED_MAX,
     SinkState,
@@ -202,6 +204,22 @@ def test_abort_of_a_batch_whose_decision_was_not_heard_of(
     again = make("r1")
     again.driver.abort(0, writers)  # as Spark does when the commit's answer was lost
     assert values(cluster, topic) == rows_of([0])
+
+
+def test_a_decision_that_cannot_be_read_is_never_skipped(
+    cluster: InProcessCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+
+    class RecordingConsumer(Consumer):
+        def __init__(self, settings: dict[str, str], **more: Any) -> None:
+            given.append(settings)
+            super().__init__(settings, **more)
+
+    monkeypatch.setattr(decision_log, "Consumer", RecordingConsumer)
+    tolerant = {"on.corrupt.batch": "skip", "check.crcs": "false"}
+    SinkLog(topic, {"bootstrap.servers": cluster.bootstrap_servers, **tolerant}).close()
+    assert {(one["on.corrupt.batch"], one["check.crcs"]) for one in given} == {("fail", "true")}
 
 
 def test_failed_and_doubled_attempts_leave_nothing(
