@@ -7,7 +7,7 @@ Spark restarts a micro-batch that is not in its commit log, with the same number
 our tasks have prepared, so that is kept in the sink's log: SinkState, one record for each decision.
 
     commit(batch b, writers W) of run r:
-      1  open the log: all other drivers of the sink are fenced, the last decision is read    (at a run's first commit)
+      1  open the log: all other drivers of the sink are fenced, the last decision is read (at a process's first commit)
       2  r has been retired: refuse
       3  another run owns the sink: commit the writers that it decided on, and take the sink over
       4  b was decided: abort W; done
@@ -32,8 +32,13 @@ Why this is exactly once.
 So a task that is killed, retried or run twice (speculation) has no visible effect; its open transaction is aborted at
 the next commit, or at the driver's next start at the latest. Until then read_committed consumers wait there.
 
-Spark calls `abort` when a task or a commit has failed; it reads the log first, since the decision may be durable
-although its acknowledgement was lost.
+Spark runs each commit in any of its idle Python processes, which several queries share, so the drivers of one run fence
+each other. One that cannot decide, although it could before, opens the log again, and goes on if its run still owns the
+sink: then no other run has decided since, and of this run one commit is executed at a time. If another run owns it, it
+fails: even if the own run is no longer among the retired ones, of which there are RETIRED_MAX.
+
+Spark calls `abort` when a task or a commit has failed, also in another process than the commit; it opens the log again,
+since the decision may be durable although its acknowledgement was lost.
 
 A batch query without sinkId cannot be restarted under the same name, so there is nothing to decide: its transactions
 have a timeout, and are committed one by one (`writers`).
@@ -59,7 +64,7 @@ from streamlog.errors import (
 from streamlog.spark.failures import StreamlogSparkError
 from streamlog.spark.options import settings_for
 from streamlog.spark.runtime.loop import loop_thread
-from streamlog.spark.sink.decision_log import SinkLog
+from streamlog.spark.sink.decision_log import SinkLog, UndecidedError
 from streamlog.spark.sink.state import (
     SinkState,
     TaskTransaction,
@@ -134,7 +139,15 @@ class SinkDriver:
         """Steps 1 to 8; True where this call decided, False where the batch had been decided before. StreamlogError,
         StreamlogSparkError: `forget` it then.
         """
-        log = self._opened()
+        kept = self._log is not None
+        try:
+            return self._commit(self._opened(), batch, writers)
+        except UndecidedError:
+            if not kept or self._opened(again=True).state.owner != self._run:
+                raise
+        return self._commit(self._opened(), batch, writers)
+
+    def _commit(self, log: SinkLog, batch: int, writers: Sequence[TaskTransaction]) -> bool:
         state = log.state
         names = open_names(self._admin, self._sink)
         open_runs = [run for name in names if (run := run_of(self._sink, name)) is not None]
@@ -158,14 +171,17 @@ class SinkDriver:
         """Aborts a batch that Spark gives up, unless it was decided. Open transactions of its other tasks are aborted
         too: this run will not decide on them.
         """
-        log = self._opened()
+        log = self._opened(again=True)
         if batch <= log.state.batch:
             self._end(log.state.writers, commit=True)
         kept = set(log.state.writers)
         self._end([one for one in writers if one not in kept], commit=False)
         self._abort_leftovers(log.state, open_names(self._admin, self._sink))
 
-    def _opened(self) -> SinkLog:
+    def _opened(self, *, again: bool = False) -> SinkLog:
+        if again and self._log is not None:
+            self._log.close()
+            self._log = None
         if self._log is None:
             self._log = SinkLog(self._sink, self._client)
         check_not_retired(self._log.state, self._run)

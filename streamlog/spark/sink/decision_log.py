@@ -37,6 +37,10 @@ _FETCH_BYTES: Final = 1 << 20
 _READ_TIMEOUT_S: Final = 60.0
 
 
+class UndecidedError(StreamlogSparkError):
+    """A decision was refused, since another driver has opened the log; or its outcome is unknown."""
+
+
 class SinkLog:
     """Of one sink, in one process. After an error it cannot be used: close it, and open another."""
 
@@ -61,16 +65,14 @@ class SinkLog:
             raise
 
     def decide(self, state: SinkState) -> None:
-        """Durable when it returns. StreamlogError: refused, since another driver has opened the log; or the outcome is
-        unknown, then the next driver that opens the log finds it.
-        """
+        """Durable when it returns. UndecidedError: if it is durable, the next driver that opens the log finds it."""
         data = state.to_bytes()
         try:
             sent = self._producer.send(TOPIC, data, key=self._sink.encode(), partition=int(self.partition.partition))
             sent.result()
+            self._producer.commit_transaction()
         except StreamlogError as error:
-            raise StreamlogSparkError(f"the decision of sink {self._sink} was not written: {error.message}") from None
-        self._producer.commit_transaction()
+            raise UndecidedError(f"the decision of sink {self._sink} was not written: {error.message}") from None
         self.state = state
         self._producer.begin_transaction()
 

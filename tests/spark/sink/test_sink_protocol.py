@@ -16,9 +16,9 @@ from streamlog.client.admin.transaction_values import TransactionState  # noqa: 
 from streamlog.errors import StreamlogError  # noqa: E402
 from streamlog.pytest_plugin.cluster import InProcessCluster  # noqa: E402
 from streamlog.spark.failures import StreamlogSparkError  # noqa: E402
-from streamlog.spark.sink import decision_log  # noqa: E402
+from streamlog.spark.sink import decision_log, state  # noqa: E402
 from streamlog.spark.sink.commit import SinkDriver  # noqa: E402
-from streamlog.spark.sink.decision_log import SinkLog  # noqa: E402
+from streamlog.spark.sink.decision_log import SinkLog, UndecidedError  # noqa: E402
 from streamlog.spark.sink.state import (  # noqa: E402
     RETIRED_MAX,
     SinkState,
@@ -151,6 +151,47 @@ def test_of_two_drivers_one_decides(cluster: InProcessCluster, topic: str, make:
     assert third.driver.commit(1, third.stage_all(1))
     assert still_open(cluster, topic) == []
     assert values(cluster, topic) == rows_of([0, 1])
+
+
+def test_two_processes_of_a_run_take_turns(cluster: InProcessCluster, topic: str, make: Callable[..., Any]) -> None:
+    """Spark runs a commit in any of its idle Python processes, which several queries share."""
+    one, other = make("r1"), make("r1")
+    other.tasks = 100
+    for batch in range(4):
+        run = (one, other)[batch % 2]
+        assert run.driver.commit(batch, run.stage_all(batch))
+    assert still_open(cluster, topic) == []
+    assert values(cluster, topic) == rows_of(range(4))
+
+
+def test_an_abort_in_a_process_that_has_not_made_the_decision(
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = make("r1"), make("r1")
+    assert other.driver.commit(0, other.stage_all(0))
+    one.tasks = 100
+    writers = one.stage_all(1)
+    monkeypatch.setattr(one.driver, "_end", lambda *_, **__: (_ for _ in ()).throw(Killed))
+    with pytest.raises(Killed):
+        one.driver.commit(1, writers)
+    other.driver.abort(1, writers)
+    assert values(cluster, topic) == rows_of([0, 1])
+
+
+def test_a_zombie_that_is_no_longer_known_as_retired_does_not_decide(
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "RETIRED_MAX", 1)
+    zombie = make("r1")
+    assert zombie.driver.commit(0, zombie.stage_all(0))
+    for batch, name in ((1, "r2"), (2, "r3")):
+        run = make(name)
+        assert run.driver.commit(batch, run.stage_all(batch))
+    writers = zombie.stage_all(3)
+    with pytest.raises(UndecidedError, match="was not written"):
+        zombie.driver.commit(3, writers)
+    zombie.driver.abort(3, writers)  # as Spark does
+    assert values(cluster, topic) == rows_of([0, 1, 2])
 
 
 def test_a_run_that_is_unknown_is_retired_before_it_is_aborted(
