@@ -48,13 +48,17 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from streamlog.client import Admin
 from streamlog.client.admin.transaction_values import TransactionDescription, TransactionState
+from streamlog.config import load_admin
 from streamlog.config.settings.client_settings import ADMIN
+from streamlog.config.settings.consumer_settings import DEFAULT_API_TIMEOUT_MS
+from streamlog.config_providers import with_chosen_values
 from streamlog.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
@@ -79,6 +83,7 @@ _log = logging.getLogger(__name__)
 
 _NAMED_MAX: Final = 3
 _ENDED_AT_ONCE: Final = 16
+_RETRY_S: Final = 0.2
 # Process id, sink, run, client settings.
 _Key = tuple[int, str, str, frozenset[tuple[str, str]]]
 _drivers: dict[_Key, SinkDriver] = {}
@@ -187,8 +192,29 @@ class SinkDriver:
         check_not_retired(self._log.state, self._run)
         return self._log
 
+    def _describe(self, names: Sequence[str]) -> tuple[TransactionDescription, ...]:
+        """Asks again for default.api.timeout.ms while a coordinator cannot answer. An unknown id has an error in its
+        row; any other error is raised. StreamlogError.
+        """
+        deadline: float | None = None
+        while True:
+            found = self._admin.describe_transactions(names)
+            errors = [one.error for one in found if one.error and not isinstance(one.error, UnknownProducerIdError)]
+            if not errors:
+                return found
+            now = time.monotonic()
+            deadline = now + self._timeout_s() if deadline is None else deadline
+            for error in errors:
+                if not error.retriable or now >= deadline:
+                    raise error
+            time.sleep(_RETRY_S)
+
+    def _timeout_s(self) -> float:
+        loaded = load_admin(with_chosen_values(settings_for(ADMIN, self._client)))
+        return loaded.config[DEFAULT_API_TIMEOUT_MS] / 1_000
+
     def _check_prepared(self, writers: Sequence[TaskTransaction]) -> None:
-        described = self._admin.describe_transactions([one.transactional_id for one in writers])
+        described = self._describe([one.transactional_id for one in writers])
         missing = [one for one, found in zip(writers, described, strict=True) if not _is_open(one, found)]
         if missing:
             names = ", ".join(one.transactional_id for one in missing[:_NAMED_MAX])
@@ -215,7 +241,10 @@ class SinkDriver:
 
     def _check_committed(self, writer: TaskTransaction) -> Exception | None:
         """Its producer epoch has increased, so it has ended: committed by us, or aborted by an operator."""
-        [found] = self._admin.describe_transactions([writer.transactional_id])
+        try:
+            [found] = self._describe([writer.transactional_id])
+        except StreamlogError as error:
+            return error
         aborted = found.state in (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
         next_epoch = (writer.producer_id, writer.producer_epoch + 1)
         if found.error is None and aborted and (found.producer_id, found.producer_epoch) == next_epoch:

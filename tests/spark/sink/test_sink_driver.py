@@ -1,0 +1,121 @@
+"""The sink's driver over an admin client and a log in memory: what it does with the answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'streamlog[spark]'")
+
+from streamlog.client.admin.transaction_values import TransactionDescription, TransactionState
+from streamlog.errors import (
+    CoordinatorNotAvailableError,
+    ProducerFencedError,
+    StreamlogError,
+    UnknownProducerIdError,
+)
+from streamlog.model import BrokerId, ProducerEpoch, ProducerId
+from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.sink import commit
+from streamlog.spark.sink.commit import SinkDriver
+from streamlog.spark.sink.decision_log import SinkLog
+from streamlog.spark.sink.state import SinkState, TaskTransaction, transactional_id
+
+
+class FakeLog(SinkLog):
+    def __init__(self, state: SinkState) -> None:
+        self.state = state
+
+    def decide(self, state: SinkState) -> None:
+        self.state = state
+
+    def close(self) -> None:
+        pass
+
+
+class FakeAdmin:
+    """Answers `rows`, after `failures`; all ends are refused with `refusal`."""
+
+    def __init__(self, rows: Iterable[TransactionDescription] = ()) -> None:
+        self.rows = {one.transactional_id: one for one in rows}
+        self.failures: Iterator[StreamlogError] = iter(())
+        self.refusal: StreamlogError | None = None
+        self.asked = 0
+
+    def describe_transactions(self, names: Sequence[str]) -> tuple[TransactionDescription, ...]:
+        self.asked += 1
+        if (error := next(self.failures, None)) is not None:
+            return tuple(described(name, TransactionState.EMPTY, error=error) for name in names)
+        return tuple(self.rows[name] for name in names)
+
+    def end_prepared_transaction(self, name: str, prepared: object, *, commit: bool) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def close(self) -> None:
+        pass
+
+
+def described(
+    name: str, state: TransactionState, epoch: int = 0, error: StreamlogError | None = None
+) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id=name,
+        coordinator=BrokerId(1),
+        state=state,
+        producer_id=ProducerId(5),
+        producer_epoch=ProducerEpoch(epoch),
+        timeout_ms=None,
+        started_ms=None,
+        updated_ms=0,
+        partitions=(),
+        error=error,
+    )
+
+
+WRITER = TaskTransaction(transactional_id("s", "r1", "7"), 5, 0)
+
+
+@pytest.fixture
+def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
+    found = FakeAdmin([described(WRITER.transactional_id, TransactionState.ONGOING)])
+    monkeypatch.setattr(commit, "Admin", lambda *_, **__: found)
+    monkeypatch.setattr(commit, "open_names", lambda *_: [])
+    monkeypatch.setattr(commit, "_RETRY_S", 0)
+    return found
+
+
+def driver_with(state: SinkState, timeout_ms: int = 60_000) -> SinkDriver:
+    driver = SinkDriver("s", "r1", {"bootstrap.servers": "h:1", "default.api.timeout.ms": str(timeout_ms)})
+    driver._log = FakeLog(state)
+    return driver
+
+
+def moving() -> StreamlogError:
+    return CoordinatorNotAvailableError("the coordinator is moving: retry")
+
+
+def test_a_coordinator_that_moves_is_asked_again(admin: FakeAdmin) -> None:
+    admin.failures = iter([moving(), moving()])
+    assert driver_with(SinkState()).commit(0, [WRITER])
+    assert admin.asked == 3
+
+
+def test_a_coordinator_that_does_not_answer_in_time_is_the_error(admin: FakeAdmin) -> None:
+    admin.failures = itertools.repeat(moving())
+    with pytest.raises(CoordinatorNotAvailableError, match="the coordinator is moving"):
+        driver_with(SinkState(), timeout_ms=1).commit(0, [WRITER])
+
+
+def test_a_transaction_that_nothing_is_known_of_was_not_committed_yet(admin: FakeAdmin) -> None:
+    admin.refusal, admin.failures = ProducerFencedError("its epoch is higher"), itertools.repeat(moving())
+    with pytest.raises(CoordinatorNotAvailableError, match="the coordinator is moving"):
+        driver_with(SinkState(owner="r0", batch=0, writers=(WRITER,)), timeout_ms=1).commit(1, [])
+
+
+def test_a_transaction_whose_id_is_unknown_is_not_prepared(admin: FakeAdmin) -> None:
+    admin.failures = iter([UnknownProducerIdError("no such transactional id")])
+    with pytest.raises(StreamlogSparkError, match="were aborted before the commit"):
+        driver_with(SinkState()).commit(0, [WRITER])
