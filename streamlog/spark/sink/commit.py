@@ -164,8 +164,9 @@ class SinkDriver:
             _log.warning("sink %s: batch %d was committed before; the repeated one is aborted", self._sink, batch)
             self._abort_leftovers(log.state, names)
             return False
-        if not writers and state.owner == self._run:
-            return False  # nothing to decide, and no transactions of another run to end
+        if not writers and state.owner == self._run:  # nothing to decide, and no transactions of another run to end
+            self._abort_leftovers(state, names)
+            return False
         self._check_prepared(writers)
         log.decide(decided(state, self._run, batch, writers, open_runs))
         self._end(writers, commit=True)

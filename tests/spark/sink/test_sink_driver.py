@@ -119,3 +119,14 @@ def test_a_transaction_whose_id_is_unknown_is_not_prepared(admin: FakeAdmin) -> 
     admin.failures = iter([UnknownProducerIdError("no such transactional id")])
     with pytest.raises(StreamlogSparkError, match="were aborted before the commit"):
         driver_with(SinkState()).commit(0, [WRITER])
+
+
+def test_a_micro_batch_without_rows_aborts_what_killed_tasks_left_open(
+    admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, decided = transactional_id("s", "r1", "8"), WRITER.transactional_id
+    aborted: list[str] = []
+    monkeypatch.setattr(commit, "open_names", lambda *_: [left, decided, transactional_id("s", "r2", "1")])
+    monkeypatch.setattr(commit, "abort_open", lambda _, names: aborted.extend(names))
+    assert not driver_with(SinkState(owner="r1", batch=3, writers=(WRITER,))).commit(4, [])
+    assert aborted == [left]
