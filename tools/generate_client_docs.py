@@ -29,6 +29,7 @@ OWN_ERRORS: Final = frozenset(
         errors.DeserializationError,
         errors.MaxPollIntervalError,
         errors.NetworkError,
+        errors.SchemaRegistryError,
         errors.SerializationError,
         errors.SslAuthenticationError,
         errors.UnknownServerError,

@@ -5,7 +5,7 @@
     │                ThrottledError (a bounded queue or buffer is full),
     │                OutcomeUnknownError (the command may or may not have been executed),
     │                BrokerNotAvailableError, NetworkError, RequestTimedOutError, ClientClosedError,
-    │                UnknownServerError (a code of a newer release)
+    │                UnknownServerError (a code of a newer release), SchemaRegistryError (of the Python client)
     ├── records      CorruptMessageError, CorruptBatchError, InvalidRecordError, InvalidTimestampError,
     │                MessageTooLargeError, UnsupportedCompressionError; SerializationError, DeserializationError (of
     │                the Python client)
@@ -110,6 +110,7 @@ from streamlog.errors.requests import (
     OutcomeUnknownError,
     RequestTimedOutError,
     RequestTooLargeError,
+    SchemaRegistryError,
     SslAuthenticationError,
     ThrottledError,
     UnknownServerError,
@@ -211,6 +212,7 @@ __all__ = [
     "RequestTooLargeError",
     "ResourceNotFoundError",
     "SaslAuthenticationError",
+    "SchemaRegistryError",
     "SerializationError",
     "SslAuthenticationError",
     "StaleBrokerEpochError",

@@ -88,6 +88,7 @@ _ERRORS: Final[Mapping[Status, tuple[type[StreamlogError], ...]]] = {
     Status.FAILED_PRECONDITION: (
         storage.LogDirectoryLockedError,
         storage.InconsistentClusterError,
+        requests.SchemaRegistryError,
         requests.UnsupportedVersionError,
         partitions.NotLeaderError,
         partitions.ElectionNotNeededError,

@@ -77,7 +77,7 @@ class SerializationError(StreamlogError):
 
 class DeserializationError(StreamlogError):
     """A record whose key or value the client cannot deserialize. Continue at `offset` + 1; where `retriable` is set (a
-    schema registry does not answer) poll again.
+    schema registry does not answer, or refuses the client) poll again.
 
     Details: `topic`, `partition`, `offset`, `field` (key, value), `reason`.
     """

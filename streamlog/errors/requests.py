@@ -15,6 +15,14 @@ class InvalidRequestError(StreamlogError):
     code = "INVALID_REQUEST"
 
 
+class SchemaRegistryError(InvalidRequestError):
+    """A schema registry refuses the client (wrong credentials, a redirection), or something else answers. Raised by
+    the client; the answer says nothing about the record that needs the schema. Details: `limit` (the HTTP status).
+    """
+
+    code = "SCHEMA_REGISTRY_REFUSED"
+
+
 class RequestTooLargeError(StreamlogError):
     """A request message exceeds its method's limit. Details: `limit` (bytes)."""
 

@@ -7,7 +7,8 @@
     referenced  GET  /subjects/SUBJECT/versions/VERSION   likewise
 
 Several addresses are tried in turn. Errors: NetworkError (retriable) where none answers, or says that it is busy;
-InvalidRequestError with the registry's own text for anything else. Answers are bounded in size, redirects not followed.
+InvalidRequestError, with the registry's own text, where by its own code it does not have the schema or does not accept
+it; SchemaRegistryError for any other answer. Answers are bounded in size, redirects not followed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-from streamlog.errors import InvalidConfigError, InvalidRequestError, NetworkError, StreamlogError
+from streamlog.errors import InvalidConfigError, InvalidRequestError, NetworkError, SchemaRegistryError, StreamlogError
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 SCHEMAS_MAX: Final = 10_000
@@ -63,6 +64,10 @@ class _Answer(Struct):
 class _Refusal(Struct):
     message: str = ""
     error_code: int = 0
+
+    def is_about_schema(self) -> bool:
+        """It is incompatible, unknown or invalid; 404 alone is that of an address without a registry."""
+        return self.error_code == 409 or self.error_code // 100 in (404, 409, 422)
 
 
 class SchemaRegistry:
@@ -150,7 +155,10 @@ class SchemaRegistry:
         return self._ask("POST", path, _body(schema), _Answer)
 
     def _get(self, path: str) -> _Answer:
-        return self._ask("GET", path, None, _Answer)
+        answer = self._ask("GET", path, None, _Answer)
+        if not answer.schema:
+            raise SchemaRegistryError(f"GET {self._addresses[0]}{path}: the answer is not a registry's: no schema")
+        return answer
 
     def _known(self, answer: _Answer) -> int:
         if not 0 <= answer.id < 1 << 32:
@@ -170,12 +178,15 @@ class SchemaRegistry:
                 try:
                     return msgspec.json.decode(data, type=kind)
                 except msgspec.DecodeError as error:
-                    raise InvalidRequestError(
+                    raise SchemaRegistryError(
                         f"{method} {address}{path}: the answer is not a registry's: {error}"
                     ) from None
-            text = f"{method} {address}{path}: status {status}{_reason(data)}"
+            refusal = _refusal(data)
+            reason = f", {refusal.error_code}: {refusal.message[:500]}" if refusal.message else ""
+            text = f"{method} {address}{path}: status {status}{reason}"
             if status not in _BUSY:
-                raise InvalidRequestError(f"the schema registry refused {text}", limit=status)
+                kind_of_error = InvalidRequestError if refusal.is_about_schema() else SchemaRegistryError
+                raise kind_of_error(f"the schema registry refused {text}", limit=status)
             problem = NetworkError(f"the schema registry failed: {text}")
         assert problem is not None
         raise problem
@@ -210,9 +221,8 @@ def _keep(cache: dict[Any, RegistrySchema], key: object, schema: RegistrySchema)
     cache[key] = schema
 
 
-def _reason(data: bytes) -> str:
+def _refusal(data: bytes) -> _Refusal:
     try:
-        refusal = msgspec.json.decode(data, type=_Refusal)
+        return msgspec.json.decode(data, type=_Refusal)
     except msgspec.DecodeError:
-        return ""
-    return f", {refusal.error_code}: {refusal.message[:500]}" if refusal.message else ""
+        return _Refusal()

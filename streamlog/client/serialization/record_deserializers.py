@@ -8,8 +8,8 @@
 What was taken and not returned is put back by the consumer, so that the position is that of the record at fault:
 `seek(partition, error.offset + 1)` steps over it. Batches (`poll_batch`, `batches`) are not deserialized.
 
-An error whose `retriable` is set, as of a registry that does not answer, says nothing about the record: it is raised
-also with skip, and the next poll tries again.
+An error whose `retriable` is set, as of a registry that does not answer or refuses the client, says nothing about the
+record: it is raised also with skip, and the next poll tries again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypeAlias
 from streamlog.client.consumer.consumer_records import ConsumerRecord
 from streamlog.client.serialization.formats import Deserialize, GivenDeserializer, deserializer_of
 from streamlog.client.serialization.pending import LOADS_MAX, Pending
-from streamlog.errors import DeserializationError, InvalidConfigError, StreamlogError
+from streamlog.errors import DeserializationError, InvalidConfigError, SchemaRegistryError, StreamlogError
 from streamlog.model import Offset, PartitionId, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def failed(record: ConsumerRecord, what: str, why: Exception | str) -> Deseriali
         reason = why.message
     else:
         reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
-    retriable = isinstance(why, StreamlogError) and why.retriable
+    retriable = isinstance(why, StreamlogError) and (why.retriable or isinstance(why, SchemaRegistryError))
     remedy = "the next poll tries again" if retriable else f"to step over it, seek to offset {record.offset + 1}"
     error = DeserializationError(
         f"{record.topic}-{record.partition}: the {what} of the record at offset {record.offset} cannot be deserialized:"

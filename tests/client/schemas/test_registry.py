@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamlog.client.schemas import Reference, RegistrySchema, SchemaRegistry
+from streamlog.client.consumer.consumer_records import ConsumerRecord
+from streamlog.client.schemas import AvroDeserializer, Reference, RegistrySchema, SchemaRegistry
 from streamlog.client.schemas import registry as registry_module
-from streamlog.errors import InvalidConfigError, InvalidRequestError, NetworkError
+from streamlog.client.serialization.record_deserializers import Decoding, RecordDeserializers
+from streamlog.errors import DeserializationError, InvalidConfigError, InvalidRequestError, NetworkError
+from streamlog.model import Offset
 
 from .registry_server import FakeRegistry, serving
 
@@ -79,6 +82,43 @@ def test_a_refusal_is_not_retriable(served: FakeRegistry, status: int, body: byt
         SchemaRegistry(served.url).register("s", RegistrySchema(TEXT))
     assert not refused.value.retriable
     assert len(served.requests) == 1
+
+
+def decoding(served: FakeRegistry) -> tuple[Decoding, RecordDeserializers]:
+    """Of a record of schema 1, where such are skipped that cannot be decoded."""
+    records = [ConsumerRecord("t", 0, Offset(0), 0, None, b"\0\0\0\0\1\2x", ())]
+    deserializers = RecordDeserializers.of(None, AvroDeserializer(SchemaRegistry(served.url)), "skip")
+    assert deserializers is not None
+    return Decoding(deserializers, records), deserializers
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (401, b'{"error_code": 40101, "message": "Unauthorized"}'),
+        (403, b""),
+        (404, b"<html>"),
+        (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'),
+        (302, b""),
+        (200, b"<html>"),
+        (200, b'{"status": "ok"}'),
+    ],
+)
+def test_a_refusal_that_is_not_about_a_record_skips_none(served: FakeRegistry, status: int, body: bytes) -> None:
+    served.add("t-value", {"schema": TEXT})
+    served.failures = [(status, body)]
+    records, deserializers = decoding(served)
+    with pytest.raises(DeserializationError, match="the next poll tries again") as failed:
+        records.finish()
+    assert failed.value.retriable
+    records.finish()
+    assert ([one.value for one in records.found], deserializers.skipped_count) == (["x"], 0)
+
+
+def test_a_record_of_a_schema_that_the_registry_does_not_have_is_skipped(served: FakeRegistry) -> None:
+    records, deserializers = decoding(served)
+    records.finish()
+    assert (records.found, deserializers.skipped_count) == ([], 1)
 
 
 def test_an_answer_is_bounded(served: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
