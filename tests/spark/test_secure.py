@@ -59,7 +59,7 @@ def test_a_user_reads_and_writes_over_tls(spark: SparkSession, secure: InProcess
     secure.with_admin(lambda admin: admin.create_acls(acls))
     with Producer(secure.client_settings()) as producer:
         for value in VALUES:
-            producer.send("in", value)
+            producer.send("in", value, partition=int(value) % 2)
     secrets = tmp_path / "secrets.properties"
     secrets.touch(mode=0o600)
     secrets.write_text(f"password={password}\n")

@@ -38,7 +38,7 @@ class BatchReader(DataSourceReader):
                 whole,
                 at_least=self._options.number("minPartitions"),
                 records_max=self._options.number("maxRecordsPerPartition"),
-                bytes_each=lambda: cluster.mean_bytes(one.partition.topic for one in whole),
+                bytes_each=lambda: cluster.mean_bytes_if_allowed(one.partition.topic for one in whole),
             )
         finally:
             cluster.close()

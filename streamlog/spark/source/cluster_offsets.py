@@ -10,6 +10,7 @@ One thread at a time. Nothing is durable.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -19,13 +20,20 @@ from msgspec import Struct
 
 from streamlog.client import Admin, Consumer
 from streamlog.config.settings.client_settings import ADMIN, CONSUMER
-from streamlog.errors import OffsetOutOfRangeError, StreamlogError, UnknownTopicOrPartitionError
+from streamlog.errors import (
+    ClusterAuthorizationError,
+    OffsetOutOfRangeError,
+    StreamlogError,
+    UnknownTopicOrPartitionError,
+)
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.failures import OptionError
 from streamlog.spark.options import Options, settings_for
 from streamlog.spark.runtime.loop import loop_thread
 from streamlog.spark.source.offsets import Offsets
 from streamlog.spark.source.planning import Bounds
+
+_log = logging.getLogger(__name__)
 
 # The smallest value that a consumer accepts; a batch is always returned as a whole.
 _WATCH_BYTES: Final = "1024"
@@ -57,6 +65,7 @@ class ClusterOffsets:
         self._admin: Admin | None = None
         self._watched: dict[TopicPartition, Offset] = {}
         self._mean: _Mean | None = None
+        self._may_describe = True
 
     def close(self) -> None:
         """Idempotent."""
@@ -115,11 +124,22 @@ class ClusterOffsets:
         return sorted(one.name for one in listed if pattern.fullmatch(one.name))
 
     def mean_bytes(self, topics: Iterable[str]) -> float | None:
-        """The mean size of an offset on disk, cached for half a minute; None: unknown, the topics are empty."""
+        """The mean size of an offset on disk, cached for half a minute; None: unknown, the topics are empty.
+        ClusterAuthorizationError.
+        """
         wanted, now = frozenset(topics), time.monotonic()
         if self._mean is None or self._mean.topics != wanted or now - self._mean.asked_at > _MEAN_S:
             self._mean = _Mean(wanted, now, self._ask_mean_bytes(wanted) if wanted else None)
         return self._mean.value
+
+    def mean_bytes_if_allowed(self, topics: Iterable[str]) -> float | None:
+        """None also where the user may not know it."""
+        try:
+            return self.mean_bytes(topics) if self._may_describe else None
+        except ClusterAuthorizationError as error:
+            self._may_describe = False
+            _log.warning("tasks are planned by numbers of offsets, without the topics' sizes: %s", error)
+            return None
 
     def _ask_mean_bytes(self, topics: frozenset[str]) -> float | None:
         size = count = 0

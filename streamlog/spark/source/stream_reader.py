@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             whole,
             at_least=self._options.number("minPartitions"),
             records_max=self._options.number("maxRecordsPerPartition"),
-            bytes_each=lambda: self._cluster.mean_bytes(one.partition.topic for one in whole),
+            bytes_each=lambda: self._cluster.mean_bytes_if_allowed(one.partition.topic for one in whole),
         )
         return [TaskRanges(some) for some in planned]
 

@@ -11,8 +11,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from streamlog.errors import ClusterAuthorizationError
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.options import Options
+from streamlog.spark.source.cluster_offsets import ClusterOffsets
 from streamlog.spark.source.offsets import Offsets
 from streamlog.spark.source.planning import Bounds
 from streamlog.spark.source.stream_reader import StreamReader
@@ -40,7 +42,7 @@ class FakeCluster:
     ) -> dict[TopicPartition, Bounds]:
         return {one: Bounds(Offset(0), self.ends[one]) for one in partitions}
 
-    def mean_bytes(self, topics: Iterable[str]) -> float | None:
+    def mean_bytes_if_allowed(self, topics: Iterable[str]) -> float | None:
         return None
 
 
@@ -86,3 +88,22 @@ def test_a_partition_that_appears_before_the_first_micro_batch_is_read_whole_als
     assert query.micro_batch() == wanted
     again = Query(cluster, subscribe="orders", startingOffsets="latest")
     assert read_by(again.reader, again.start, query.start) == wanted
+
+
+class DenyingAdmin:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def describe_log_dirs(self, *, topics: list[str]) -> list[Any]:
+        self.asked += 1
+        raise ClusterAuthorizationError("User:reporter may not DESCRIBE the cluster")
+
+
+def test_a_user_who_may_only_read_gets_tasks_and_no_limit_by_size(caplog: pytest.LogCaptureFixture) -> None:
+    options = Options.parse({"streamlog.bootstrap.servers": "h:1", "subscribe": "orders"})
+    cluster, admin = ClusterOffsets(options), DenyingAdmin()
+    cluster._admin = admin  # type: ignore[assignment]
+    assert [cluster.mean_bytes_if_allowed(["orders"]) for _ in range(3)] == [None] * 3
+    assert admin.asked == len(caplog.records) == 1
+    with pytest.raises(ClusterAuthorizationError):
+        cluster.mean_bytes(["orders"])  # for maxBytesPerTrigger
