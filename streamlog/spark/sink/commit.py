@@ -51,7 +51,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Self
 
 from streamlog.client import Admin
 from streamlog.client.admin.transaction_values import TransactionDescription, TransactionState
@@ -133,6 +133,12 @@ class SinkDriver:
         self._client = dict(client)
         self._log: SinkLog | None = None
         self._admin = Admin(settings_for(ADMIN, self._client), thread=loop_thread())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Idempotent."""

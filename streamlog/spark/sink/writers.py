@@ -96,7 +96,7 @@ class BatchSink(DataSourceArrowWriter):
         if not self._named:
             self._end(written, commit=True)
         elif written:
-            with _driver(written[0], self._rules) as driver:
+            with self._driver() as driver:
                 driver.commit(_ONLY_BATCH, _writers(written))
 
     @without_traceback
@@ -105,8 +105,12 @@ class BatchSink(DataSourceArrowWriter):
         if not self._named:
             self._end(written, commit=False)
         else:
-            with _driver(TaskCommitMessage(self._sink, self._run, None, 0), self._rules) as driver:
+            with self._driver() as driver:
                 driver.abort(_ONLY_BATCH, _writers(written))
+
+    def _driver(self) -> SinkDriver:
+        """Not kept for other commits: there are none of this run."""
+        return SinkDriver(self._sink, self._run, self._rules.client)
 
     def _end(self, written: Sequence[TaskCommitMessage], *, commit: bool) -> None:
         done = 0
@@ -132,7 +136,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class _driver:
-    """The sink's driver in this process; recreated after an error."""
+    """The stream's driver in this process; recreated after an error."""
 
     def __init__(self, written: TaskCommitMessage, rules: SinkRules) -> None:
         self._driver = driver_of(written.sink, written.run, rules.client)

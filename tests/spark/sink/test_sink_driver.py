@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'streamlog[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
 
 from streamlog.client.admin.transaction_values import TransactionDescription, TransactionState
 from streamlog.errors import (
@@ -18,10 +18,12 @@ from streamlog.errors import (
 )
 from streamlog.model import BrokerId, ProducerEpoch, ProducerId
 from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.options import Options
 from streamlog.spark.sink import commit
 from streamlog.spark.sink.commit import SinkDriver
 from streamlog.spark.sink.decision_log import SinkLog
 from streamlog.spark.sink.state import SinkState, TaskTransaction, transactional_id
+from streamlog.spark.sink.writers import BatchSink, TaskCommitMessage
 
 
 class FakeLog(SinkLog):
@@ -42,7 +44,7 @@ class FakeAdmin:
         self.rows = {one.transactional_id: one for one in rows}
         self.failures: Iterator[StreamlogError] = iter(())
         self.refusal: StreamlogError | None = None
-        self.asked = 0
+        self.asked = self.closed = 0
 
     def describe_transactions(self, names: Sequence[str]) -> tuple[TransactionDescription, ...]:
         self.asked += 1
@@ -55,7 +57,7 @@ class FakeAdmin:
             raise self.refusal
 
     def close(self) -> None:
-        pass
+        self.closed += 1
 
 
 def described(
@@ -130,3 +132,12 @@ def test_a_micro_batch_without_rows_aborts_what_killed_tasks_left_open(
     monkeypatch.setattr(commit, "abort_open", lambda _, names: aborted.extend(names))
     assert not driver_with(SinkState(owner="r1", batch=3, writers=(WRITER,))).commit(4, [])
     assert aborted == [left]
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_batch_leaves_no_client_open(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """A foreachBatch runs one for each micro-batch, in the same process."""
+    monkeypatch.setattr(commit, "SinkLog", lambda *_: FakeLog(SinkState()))
+    sink = BatchSink(Options.parse({"streamlog.bootstrap.servers": "h:1", "sinkId": "s"}))
+    getattr(sink, ends)([TaskCommitMessage(sink._sink, sink._run, None, 0)])
+    assert admin.closed == 1
