@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from streamlog.spark.failures import StreamlogSparkError, without_traceback
+from streamlog.spark.failures import OptionError, StreamlogSparkError, without_traceback
 from streamlog.spark.options import Options, Use
 from streamlog.spark.source.schema import checked_columns, ddl
 
@@ -62,6 +62,8 @@ class DefaultSource(DataSource):
         from streamlog.spark.sink.writers import StreamSink
 
         self._check_sink(schema, overwrite, "a streaming sink")
+        if "sinkBatch" in self._parsed:
+            raise OptionError("sinkBatch", "does not apply to a streaming sink: Spark numbers its micro-batches")
         return StreamSink(self._parsed)
 
     def _check_sink(self, schema: StructType, overwrite: bool, what: str) -> None:

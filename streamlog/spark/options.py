@@ -199,6 +199,9 @@ _TABLE: Final = (
            doc="Whether column timestamp becomes the records' timestamp. false: the time of writing."),
     Option(name="sinkId", use=Use.SINK, parse=_sink_id, default="the query's id (stream)",
            doc="For a batch: a name under which it is written once, however often it is run."),
+    Option(name="sinkBatch", use=Use.SINK, parse=_count(0), default="",
+           doc="For a batch in foreachBatch, with sinkId: the number of the micro-batch. It is written unless this"
+               " number or a higher one was written under that sinkId."),
 )  # fmt: skip
 
 TABLE: Final[Mapping[str, Option]] = {option.name.lower(): option for option in _TABLE}
@@ -319,6 +322,7 @@ def _check_together(values: Mapping[str, object]) -> None:
     for name, partner in (
         ("maxTriggerDelay", ("minOffsetsPerTrigger",)),
         ("startingOffsetsByTimestampStrategy", ("startingTimestamp", "startingOffsetsByTimestamp")),
+        ("sinkBatch", ("sinkId",)),
     ):
         if name in values and not any(one in values for one in partner):
             raise OptionError(name, f"has no effect without {' or '.join(partner)}")

@@ -61,6 +61,8 @@ def _made(given: dict[str, str], use: Use | None) -> None:
         (READ | {"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "6"}, "maxTriggerDelay"),
         (READ | {"minPartitions": "none"}, "minPartitions"),
         (SERVERS | {"sinkId": "a/b"}, "sinkId"),
+        (SERVERS | {"sinkBatch": "0"}, "sinkBatch"),
+        (SERVERS | {"sinkId": "a", "sinkBatch": "-1"}, "sinkBatch"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(given: dict[str, str], option: str) -> None:

@@ -34,7 +34,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _RUN_ID: Final = "spark.jobGroup.id"
 # A task's transactional id is reused after so many task attempts, to bound the state of coordinators.
 _NAMES: Final = 65_536
-_ONLY_BATCH: Final = 0  # the batch number of a batch query
+_ONLY_BATCH: Final = 0  # the batch number of a batch query without sinkBatch
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,16 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 class BatchSink(DataSourceArrowWriter):
-    """With sinkId: as a stream with a single micro-batch. Without: open transactions of tasks are aborted at the end of
-    the job, or, if the driver fails, after transaction.timeout.ms; if it fails during the commit, a part may be
-    committed.
+    """With sinkId: as a stream with a single micro-batch; with sinkBatch, as one of its micro-batches, each by a run of
+    its own. Without: open transactions of tasks are aborted at the end of the job, or, if the driver fails, after
+    transaction.timeout.ms; if it fails during the commit, a part may be committed.
     """
 
     def __init__(self, options: Options) -> None:
         self._rules = _rules(options)
         self._named = options.get("sinkId") is not None
         self._sink: str = options.get("sinkId") or f"batch-{uuid.uuid4()}"
+        self._batch = options.number("sinkBatch") or _ONLY_BATCH
         self._run = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -97,7 +98,7 @@ class BatchSink(DataSourceArrowWriter):
             self._end(written, commit=True)
         elif written:
             with self._driver() as driver:
-                driver.commit(_ONLY_BATCH, _writers(written))
+                driver.commit(self._batch, _writers(written))
 
     @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -106,7 +107,7 @@ class BatchSink(DataSourceArrowWriter):
             self._end(written, commit=False)
         else:
             with self._driver() as driver:
-                driver.abort(_ONLY_BATCH, _writers(written))
+                driver.abort(self._batch, _writers(written))
 
     def _driver(self) -> SinkDriver:
         """Not kept for other commits: there are none of this run."""

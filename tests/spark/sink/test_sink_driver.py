@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
 
+from pyspark.sql.types import BinaryType, StructField, StructType
+
 from streamlog.client.admin.transaction_values import TransactionDescription, TransactionState
 from streamlog.errors import (
     CoordinatorNotAvailableError,
@@ -17,7 +19,8 @@ from streamlog.errors import (
     UnknownProducerIdError,
 )
 from streamlog.model import BrokerId, ProducerEpoch, ProducerId
-from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.data_source import DefaultSource
+from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.options import Options
 from streamlog.spark.sink import commit
 from streamlog.spark.sink.commit import SinkDriver
@@ -141,3 +144,26 @@ def test_a_batch_leaves_no_client_open(admin: FakeAdmin, monkeypatch: pytest.Mon
     sink = BatchSink(Options.parse({"streamlog.bootstrap.servers": "h:1", "sinkId": "s"}))
     getattr(sink, ends)([TaskCommitMessage(sink._sink, sink._run, None, 0)])
     assert admin.closed == 1
+
+
+def test_micro_batches_of_a_foreach_batch_are_written_once_under_one_name(
+    admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FakeLog(SinkState())
+    monkeypatch.setattr(commit, "SinkLog", lambda *_: log)
+    found: list[tuple[int, bool]] = []
+    for number in (0, 1, 1, 2):
+        given = {"streamlog.bootstrap.servers": "h:1", "sinkId": "s", "sinkBatch": str(number)}
+        sink = BatchSink(Options.parse(given))
+        name = transactional_id("s", sink._run, "7")
+        admin.rows[name] = described(name, TransactionState.ONGOING)
+        writer = TaskTransaction(name, 5, 0)
+        sink.commit([TaskCommitMessage("s", sink._run, writer, 1)])
+        found.append((log.state.batch, log.state.writers == (writer,)))
+    assert found == [(0, True), (1, True), (1, False), (2, True)]
+
+
+def test_a_stream_takes_no_number_of_a_micro_batch() -> None:
+    source = DefaultSource({"streamlog.bootstrap.servers": "h:1", "topic": "t", "sinkId": "s", "sinkBatch": "0"})
+    with pytest.raises(OptionError, match="sinkBatch: does not apply to a streaming sink"):
+        source.streamWriter(StructType([StructField("value", BinaryType())]), overwrite=False)
