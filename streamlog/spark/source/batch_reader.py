@@ -14,7 +14,7 @@ from streamlog.spark.options import Options
 from streamlog.spark.source.cluster_offsets import ClusterOffsets, consumer_settings
 from streamlog.spark.source.offsets import Offsets
 from streamlog.spark.source.planning import Bounds, ranges, settled, tasks
-from streamlog.spark.source.starts import EARLIEST, ending, starting
+from streamlog.spark.source.starts import EARLIEST, check_starts, ending, starting
 from streamlog.spark.source.task_ranges import TaskRanges, read_task
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class BatchReader(DataSourceReader):
         end = ending(self._options, there, cluster)
         bounds = cluster.bounds(there)
         _check_ends(end, bounds)
+        check_starts(self._options, wanted, bounds)
         found = settled(wanted, bounds)
         if found.losses and self._options.truth("failOnDataLoss"):
             raise DataLossError("; ".join(found.losses[:3]))

@@ -53,7 +53,9 @@ def settled(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> Settled:
     found: dict[TopicPartition, Offset] = {}
     begin: dict[TopicPartition, Offset] = {}
     losses = [
-        f"{one} was deleted, with all records from offset {start[one]} on" for one in sorted(start) if one not in bounds
+        f"{one} was deleted, with all records from offset {start[one]} on, or is no longer subscribed"
+        for one in sorted(start)
+        if one not in bounds
     ]
     for one in sorted(bounds):
         there = bounds[one]

@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.failures import OptionError
 from streamlog.spark.options import Options
+from streamlog.spark.source.offsets import Offsets
+from streamlog.spark.source.planning import Bounds
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -50,6 +52,18 @@ def starting(
         )
     ends = places.latest(missing) if missing else {}
     return {one: offset if offset is not None else ends[one] for one, offset in found.items()}
+
+
+def check_starts(options: Options, start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> None:
+    """OptionError: an offset that the user requires is after its partition's end, unless losses are to be skipped."""
+    spec = options.get("startingOffsets")
+    times = "startingTimestamp" in options or "startingOffsetsByTimestamp" in options
+    if not isinstance(spec, Mapping) or times or not options.truth("failOnDataLoss"):
+        return
+    for one in sorted(bounds):
+        wanted, end = start.get(one, 0), bounds[one].latest
+        if wanted > end and spec.get(one.topic, {}).get(int(one.partition)) == wanted:
+            raise OptionError("startingOffsets", f"{one} ends at {end}, before the requested {wanted}")
 
 
 def ending(

@@ -36,7 +36,7 @@ from streamlog.spark.options import Options
 from streamlog.spark.source.cluster_offsets import ClusterOffsets, consumer_settings
 from streamlog.spark.source.offsets import Offsets, begin_of, from_json, to_json
 from streamlog.spark.source.planning import Range, capped, settled, tasks, total
-from streamlog.spark.source.starts import LATEST, starting
+from streamlog.spark.source.starts import LATEST, check_starts, starting
 from streamlog.spark.source.task_ranges import TaskRanges, read_task
 
 if TYPE_CHECKING:
@@ -93,13 +93,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = from_json(start)
         bounds = self._cluster.bounds(self._cluster.partitions(), before)
         self._latest = {one: at.latest for one, at in bounds.items()}
+        first = start == self._initial
+        if first:
+            check_starts(self._options, before, bounds)
         found = settled(before, bounds)
         self._lose(found.losses)
         end = self._end_of(found.start, limit)
         # A new partition is added with its first records, so that no micro-batch is empty.
         end = {one: at for one, at in end.items() if one in before or at > found.start[one]}
         self._idle_at = start if end == before else None
-        first = start == self._initial
         if end == before and not first:
             return start
         self._advanced_at = time.monotonic()

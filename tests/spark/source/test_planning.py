@@ -14,7 +14,7 @@ from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.options import Options
 from streamlog.spark.source.offsets import begin_of, from_json, to_json
 from streamlog.spark.source.planning import Bounds, Range, capped, ranges, settled, split, tasks, total
-from streamlog.spark.source.starts import EARLIEST, ending, starting
+from streamlog.spark.source.starts import EARLIEST, check_starts, ending, starting
 
 
 def tp(number: int, topic: str = "orders") -> TopicPartition:
@@ -75,6 +75,18 @@ def test_offsets_name_every_partition_and_no_other(given: str) -> None:
         starts(startingOffsets=given)
 
 
+def test_a_start_after_the_end_is_an_error_of_the_option() -> None:
+    bounds = {one: Bounds(Offset(0), Offset(100)) for one in (P0, P1)}
+    offsets = '{"orders": {"0": 101, "1": -1}}'
+    start = {P0: Offset(101), P1: Offset(101)}
+    with pytest.raises(OptionError, match="option startingOffsets: orders-0 ends at 100, before the requested 101"):
+        check_starts(options(startingOffsets=offsets), start, bounds)
+    check_starts(options(startingOffsets=offsets, failOnDataLoss="false"), start, bounds)
+    check_starts(options(startingOffsets=offsets), start | {P0: Offset(100)}, bounds)  # -1 is no number of the user's
+    check_starts(options(startingOffsets=offsets, startingTimestamp="1005"), start, bounds)
+    check_starts(options(startingOffsets="latest"), start, bounds)
+
+
 def test_where_reading_ends() -> None:
     def ends(**given: str) -> dict[TopicPartition, Offset]:
         return ending(options(**given), (P0, P1), FakePlaces())
@@ -99,7 +111,7 @@ def test_lost_offsets_are_reported() -> None:
     assert shorter.start[P0] == 50
 
     deleted = settled({P0: Offset(5), P1: Offset(0), P2: Offset(7)}, bounds)
-    assert deleted.losses == ("orders-2 was deleted, with all records from offset 7 on",)
+    assert deleted.losses == ("orders-2 was deleted, with all records from offset 7 on, or is no longer subscribed",)
     assert P2 not in deleted.start
 
 

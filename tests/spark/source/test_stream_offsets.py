@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from streamlog.errors import ClusterAuthorizationError
 from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.spark.failures import StreamlogSparkError
 from streamlog.spark.options import Options
 from streamlog.spark.source.cluster_offsets import ClusterOffsets
 from streamlog.spark.source.offsets import Offsets
@@ -107,3 +108,12 @@ def test_a_user_who_may_only_read_gets_tasks_and_no_limit_by_size(caplog: pytest
     assert admin.asked == len(caplog.records) == 1
     with pytest.raises(ClusterAuthorizationError):
         cluster.mean_bytes(["orders"])  # for maxBytesPerTrigger
+
+
+def test_a_first_start_after_the_end_names_the_option() -> None:
+    cluster = FakeCluster({tp("orders"): Offset(5)})
+    query = Query(cluster, subscribe="orders", startingOffsets='{"orders": {"0": 100}}')
+    with pytest.raises(
+        StreamlogSparkError, match="option startingOffsets: orders-0 ends at 5, before the requested 100"
+    ):
+        query.micro_batch()
