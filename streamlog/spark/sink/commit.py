@@ -53,6 +53,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self
 
+from msgspec.structs import replace
+
 from streamlog.client import Admin
 from streamlog.client.admin.transaction_values import TransactionDescription, TransactionState
 from streamlog.config import load_admin
@@ -124,6 +126,10 @@ def abort_open(admin: Admin, names: Sequence[str]) -> None:
                 pass  # it has just ended
 
 
+class LostTransactionError(StreamlogSparkError):
+    """A transaction was aborted after the decision to commit it."""
+
+
 class SinkDriver:
     """The driver's part for one sink and one run. One thread."""
 
@@ -163,7 +169,7 @@ class SinkDriver:
         names = open_names(self._admin, self._sink)
         open_runs = [run for name in names if (run := run_of(self._sink, name)) is not None]
         if batch <= state.batch or state.owner not in ("", self._run):
-            self._end(state.writers, commit=True)
+            self._end_decided(log)
         if batch <= state.batch:
             if state.owner != self._run:
                 log.decide(taken_over(state, self._run, open_runs))
@@ -175,7 +181,7 @@ class SinkDriver:
             return False
         self._check_prepared(writers)
         log.decide(decided(state, self._run, batch, writers, open_runs))
-        self._end(writers, commit=True)
+        self._end_decided(log)
         self._abort_leftovers(log.state, names)
         return True
 
@@ -185,7 +191,7 @@ class SinkDriver:
         """
         log = self._opened(again=True)
         if batch <= log.state.batch:
-            self._end(log.state.writers, commit=True)
+            self._end_decided(log)
         kept = set(log.state.writers)
         self._end([one for one in writers if one not in kept], commit=False)
         self._abort_leftovers(log.state, open_names(self._admin, self._sink))
@@ -227,12 +233,20 @@ class SinkDriver:
             names = ", ".join(one.transactional_id for one in missing[:_NAMED_MAX])
             raise StreamlogSparkError(f"transactions of tasks were aborted before the commit: {names}")
 
+    def _end_decided(self, log: SinkLog) -> None:
+        """Commits the transactions of the last decision. If one is lost, that is the error of one start only."""
+        try:
+            self._end(log.state.writers, commit=True)
+        except LostTransactionError:
+            log.decide(replace(log.state, writers=()))  # all have ended
+            raise
+
     def _end(self, writers: Iterable[TaskTransaction], *, commit: bool) -> None:
-        """Ends them concurrently. Raises the first error, after all were tried."""
+        """Ends them concurrently. Raises the first error after all were tried; LostTransactionError: all have ended."""
         with ThreadPoolExecutor(_ENDED_AT_ONCE) as pool:
             errors = [one for one in pool.map(lambda each: self._end_one(each, commit=commit), writers) if one]
         if errors:
-            raise errors[0]
+            raise min(errors, key=lambda one: isinstance(one, LostTransactionError))
 
     def _end_one(self, writer: TaskTransaction, *, commit: bool) -> Exception | None:
         try:
@@ -255,9 +269,9 @@ class SinkDriver:
         aborted = found.state in (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
         next_epoch = (writer.producer_id, writer.producer_epoch + 1)
         if found.error is None and aborted and (found.producer_id, found.producer_epoch) == next_epoch:
-            return StreamlogSparkError(
+            return LostTransactionError(
                 f"transaction {writer.transactional_id} was aborted by an operator although its commit was decided:"
-                " a part of its micro-batch is lost"
+                " a part of its micro-batch is lost; when it is started again, the query continues after it"
             )
         return None
 

@@ -38,7 +38,7 @@ class TaskTransaction(Struct, frozen=True, order=True):
 
 class SinkState(Struct, frozen=True, kw_only=True):
     """Of one sink. `batch` is the last one decided, `writers` are its transactions: all are committed, or will be
-    committed by the run that finds them open.
+    committed by the run that finds them open. Empty also after one of them was lost, which was reported.
     """
 
     owner: str = ""  # the run that may decide; empty: no run has decided yet

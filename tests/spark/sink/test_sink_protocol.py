@@ -221,7 +221,7 @@ def test_what_an_operator_aborted_is_not_committed_in_part(
     assert values(cluster, topic) == Counter()
 
 
-def test_a_decided_transaction_that_is_aborted_is_reported(
+def test_a_decided_transaction_that_is_aborted_is_reported_once(
     cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make("r1")
@@ -231,8 +231,16 @@ def test_a_decided_transaction_that_is_aborted_is_reported(
         first.driver.commit(0, writers)
     cluster.with_admin(lambda admin: admin.abort_transaction(writers[1].transactional_id))
     second = make("r2")
-    with pytest.raises(StreamlogSparkError, match="a part of its micro-batch is lost"):
-        second.driver.commit(0, second.stage_all(0))
+    lost = second.stage_all(0)
+    with pytest.raises(StreamlogSparkError, match="the query continues after it"):
+        second.driver.commit(0, lost)
+    second.driver.abort(0, lost)  # as Spark does
+    third = make("r3")
+    assert not third.driver.commit(0, third.stage_all(0)), "it was decided before"
+    assert third.driver.commit(1, third.stage_all(1))
+    assert still_open(cluster, topic) == []
+    committed_rows = Counter(f"0:0:{row}".encode() for row in range(5))
+    assert values(cluster, topic) == committed_rows + rows_of([1])
 
 
 def test_abort_of_a_batch_whose_decision_was_not_heard_of(
