@@ -53,8 +53,7 @@ def _entry(effective: Effective) -> Iterator[str]:
     yield from textwrap.wrap(setting.doc, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
     facts = f"{type_text(setting)}; default: {default_text(setting)}; {setting.update.value}; {effective.source.value}"
     yield from textwrap.wrap(facts, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
-    text = effective.text
-    if not text or setting.sensitive:
-        yield f"#{setting.name}={text or ''}"
-    else:
-        yield f"{setting.name}={escape_value(text)}"
+    text = effective.text or ""
+    # Where the default is not empty, an empty value has to be given again.
+    absent = effective.value is None or (not text and effective.value == setting.default)
+    yield f"#{setting.name}={text}" if absent or setting.sensitive else f"{setting.name}={escape_value(text)}"

@@ -52,6 +52,13 @@ def test_what_is_printed_can_be_loaded_again() -> None:
         assert values(load(file=PropertiesFile("printed", printed)).config) == values(load().config)
 
 
+def test_an_empty_value_is_printed_where_the_default_is_not_empty() -> None:
+    config = node_config(node_layers({**OWN, "http.listeners": "", "ssl.principal.mapping.rules": ""}))
+    printed = print_config(config)
+    assert "\nhttp.listeners=\n" in printed
+    assert values(load_node(PropertiesFile("printed", printed)).config) == values(config)
+
+
 def test_every_setting_is_there_once() -> None:
     config = node_config(node_layers(OWN))
     lines = [line.removeprefix("#") for line in print_config(config).splitlines() if "=" in line and "# " not in line]
