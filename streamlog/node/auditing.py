@@ -15,7 +15,7 @@ from streamlog.services.audit.trail import AuditTrail
 
 def made_audit_topic(config: Config, view: MetadataView, ports: Ports) -> AuditTopic | None:
     topic = config[security.AUDIT_LOG_TOPIC]
-    return None if topic is None else AuditTopic(topic, view, ports)
+    return AuditTopic(topic, view, ports) if topic else None
 
 
 def made_trail(

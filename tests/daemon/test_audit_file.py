@@ -38,8 +38,9 @@ def opened(path: Path, *more: str) -> AuditFile:
     return found
 
 
-def test_without_the_setting_there_is_none() -> None:
-    assert open_audit(load_node(overrides=["node.id=1"]).config, LogLines(1, io.StringIO())) is None
+@pytest.mark.parametrize("given", [(), ("audit.log.file=", "audit.log.topic=")])
+def test_without_a_value_there_is_none(given: tuple[str, ...]) -> None:
+    assert open_audit(load_node(overrides=["node.id=1", *given]).config, LogLines(1, io.StringIO())) is None
 
 
 def test_an_event_is_a_line_of_json_that_only_its_owner_reads(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ QUOTA_WINDOW_NUM: Final = Setting(
 QUOTA_WINDOW_SIZE_SECONDS: Final = Setting(
     "quota.window.size.seconds", count(1, 3_600), 1,
     doc="How many seconds of a quota a client that used less may use at once.")
-AUDIT_LOG_FILE: Final[Setting[str | None]] = Setting(
-    "audit.log.file", Text(), None, ours=True,
+AUDIT_LOG_FILE: Final = Setting(
+    "audit.log.file", Text(may_be_empty=True), "", ours=True,
     doc="The audit log, a line of JSON an event: which principal changed what, and which requests were refused; empty: "
         "no file is written.")
 AUDIT_LOG_EVENTS: Final = Setting(
@@ -72,8 +72,8 @@ AUDIT_LOG_MAX_BYTES: Final = Setting(
 AUDIT_LOG_COUNT: Final = Setting(
     "audit.log.count", count(1, 1_000), 10, ours=True,
     doc="How many files of the audit log are kept, the current one included; 1: a single file without a limit.")
-AUDIT_LOG_TOPIC: Final[Setting[str | None]] = Setting(
-    "audit.log.topic", Text(), None, ours=True,
+AUDIT_LOG_TOPIC: Final = Setting(
+    "audit.log.topic", Text(may_be_empty=True), "", ours=True,
     doc="A topic that gets the events of the audit log too, created when it is first needed; empty: none.")
 # fmt: on
 

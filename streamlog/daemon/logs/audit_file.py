@@ -33,7 +33,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 def open_audit(config: Config, lines: LogLines) -> AuditFile | None:
     """None where audit.log.file is not set. InvalidConfigError if the file cannot be written."""
     path = config[security.AUDIT_LOG_FILE]
-    if path is None:
+    if not path:
         return None
     try:
         out = LogFile(
