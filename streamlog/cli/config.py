@@ -79,10 +79,13 @@ def _resources(
     entity_names: Sequence[str],
     *,
     all_brokers: bool,
+    entity_default: bool,
 ) -> list[ConfigResource]:
     found = [ConfigResource.topic(name) for name in topics]
     found += [ConfigResource.broker(node_id) for node_id in brokers]
-    if all_brokers:
+    if entity_default and entity_type != "brokers":
+        raise click.UsageError("--entity-default needs --entity-type brokers: topics have the defaults of the nodes.")
+    if all_brokers or entity_default:
         found.append(ConfigResource.all_brokers())
     if entity_names and entity_type is None:
         raise click.UsageError("--entity-name needs --entity-type topics or --entity-type brokers.")
@@ -122,7 +125,9 @@ def describe(
       streamlogctl config describe --topic orders --all --long
       streamlogctl config describe --broker 1 --name log.retention.ms
     """
-    wanted = _resources(topics, brokers, entity_type, entity_names, all_brokers=all_brokers or entity_default)
+    wanted = _resources(
+        topics, brokers, entity_type, entity_names, all_brokers=all_brokers, entity_default=entity_default
+    )
     found, minima = with_admin(target, lambda admin: _described(admin, wanted, names))
     rows = [
         _row(one, entry, minima)
@@ -232,7 +237,9 @@ def alter(
       streamlogctl config alter --all-brokers --add-config log.retention.hours=24,log.segment.bytes=1048576
       streamlogctl config alter --broker 1 --delete-config log.retention.hours
     """
-    wanted = _resources(topics, brokers, entity_type, entity_names, all_brokers=all_brokers or entity_default)
+    wanted = _resources(
+        topics, brokers, entity_type, entity_names, all_brokers=all_brokers, entity_default=entity_default
+    )
     assignments = [one for text in added for one in _split(text)] + list(assigned)
     changes = [ConfigChange(name=name, value=value) for name, value in key_values(assignments, "--set").items()]
     changes += [_delete(name) for text in deleted for name in text.split(",")]

@@ -95,6 +95,8 @@ def test_a_value_that_cannot_be(served: ServedCluster) -> None:
         ("alter", "--topic", "t"),
         ("alter", "--topic", "t", "--set", "novalue"),
         ("alter", "--set", "a=1"),
+        ("alter", "--entity-type", "topics", "--entity-default", "--set", "retention.ms=1"),
+        ("alter", "--entity-default", "--set", "retention.ms=1"),
     ],
 )
 def test_wrong_usage(served: ServedCluster, arguments: tuple[str, ...]) -> None:
