@@ -62,8 +62,8 @@ class Authority:
             .add_extension(usage, critical=True)
             .sign(key, hashes.SHA256())
         )
-        _write(directory / CA_KEY, _pem(key))
-        _write(directory / CA_CERTIFICATE, certificate.public_bytes(Encoding.PEM), mode=0o644)
+        write_whole(directory / CA_KEY, _pem(key))
+        write_whole(directory / CA_CERTIFICATE, certificate.public_bytes(Encoding.PEM), mode=0o644)
         return cls(directory, certificate, key)
 
     @classmethod
@@ -120,7 +120,7 @@ class Authority:
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        _write(path, _pem(key) + certificate.public_bytes(Encoding.PEM), replace=renew)
+        write_whole(path, _pem(key) + certificate.public_bytes(Encoding.PEM), replace=renew)
         return path
 
 
@@ -181,7 +181,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write(path: Path, data: bytes, *, mode: int = 0o600, replace: bool = False) -> None:
+def write_whole(path: Path, data: bytes, *, mode: int = 0o600, replace: bool = False) -> None:
     """Whole or not at all, and never readable by others in between."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)

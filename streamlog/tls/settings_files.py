@@ -11,7 +11,7 @@ from streamlog.config.settings import tls_settings as tls
 from streamlog.config.settings.client_settings import SECURITY_PROTOCOL
 from streamlog.config.settings.node_settings import LISTENERS, NODE_ID
 from streamlog.config.settings.security_settings import AUTHORIZER_CLASS_NAME, SUPER_USERS
-from streamlog.tls.authority import CA_CERTIFICATE, ORGANIZATION
+from streamlog.tls.authority import CA_CERTIFICATE, ORGANIZATION, write_whole
 
 ADMINISTRATOR: Final = "admin"
 
@@ -39,9 +39,12 @@ def client_settings(directory: Path, name: str) -> dict[str, str]:
 
 
 def write_client_properties(directory: Path, name: str) -> Path:
-    """The client's settings as DIR/NAME.properties, a file for --command-config. OSError."""
+    """The client's settings as DIR/NAME.properties, a file for --command-config. OSError. An existing file is kept: it
+    may have a login by now.
+    """
     path = directory / f"{name}.properties"
-    path.write_text(as_properties(client_settings(directory, name)))
+    if not path.exists():
+        write_whole(path, as_properties(client_settings(directory, name)).encode())
     return path
 
 

@@ -75,3 +75,12 @@ def test_settings_name_the_files(tmp_path: Path) -> None:
     }
     assert client_settings(tmp_path, "orders")["security.protocol"] == "SSL"
     assert "ssl.keystore.location=" in write_client_properties(tmp_path, "orders").read_text()
+
+
+def test_a_clients_settings_are_its_owners_and_are_kept(tmp_path: Path) -> None:
+    path = write_client_properties(tmp_path, "orders")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600, "a password may be added"
+    path.write_text(given := path.read_text() + "sasl.username=alice\n")
+    write_client_properties(tmp_path, "orders")
+    assert path.read_text() == given
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]

@@ -124,7 +124,7 @@ def client(directory: Path, name: str, days: int, renew: bool) -> None:
         Authority.load(directory).add_client(name, days=days, renew=renew)
         path = write_client_properties(directory, name)
     say(f"{directory}/{name}.pem: key and certificate of {name}, whose principal is {principal(name)}.")
-    say(f"Settings, also in {path}:")
+    say(f"Settings, also in {path} (an existing file is not changed):")
     say(_indented(client_settings(directory, name)))
 
 
