@@ -90,6 +90,10 @@ class VoterAddress(Struct, frozen=True):
         return f"{self.node_id}@{self.address}"
 
 
+def is_host_name(text: str) -> bool:
+    return len(text) <= HOST_LENGTH_MAX and _HOST.fullmatch(text) is not None
+
+
 def parse_address(text: str, *, port_min: int = 1, may_be_wildcard: bool = False) -> Address:
     """`host:port`, `[ipv6]:port`. ValueError."""
     host, colon, port = text.rpartition(":")
@@ -101,7 +105,7 @@ def parse_address(text: str, *, port_min: int = 1, may_be_wildcard: bool = False
             raise ValueError("brackets must enclose an IPv6 address")
     elif ":" in host:
         raise ValueError("an IPv6 address must be in brackets: [::1]:9092")
-    elif host and (len(host) > HOST_LENGTH_MAX or _HOST.fullmatch(host) is None):
+    elif host and not is_host_name(host):
         raise ValueError("is not a valid host name")
     address = Address(host, int(port))
     if address.is_wildcard and not may_be_wildcard:

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from streamlog.config.addresses import is_host_name
 from streamlog.errors import InvalidRequestError
 from streamlog.tls.identity import node_uri
 
@@ -88,7 +89,7 @@ class Authority:
         self, node_id: int, hosts: Sequence[str], *, days: int = CERTIFICATE_DAYS, renew: bool = False
     ) -> Path:
         """Its keystore. `hosts`: the names and IP addresses by which clients and other nodes connect to it."""
-        names = [_host(host) for host in hosts]
+        names = [general_name(host) for host in hosts]
         uri = x509.UniformResourceIdentifier(node_uri(node_id))
         return self._issue(f"node-{node_id}", [*names, uri], [_SERVER, _CLIENT], days, renew=renew)
 
@@ -166,15 +167,18 @@ def _key_usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _host(host: str) -> x509.GeneralName:
+def general_name(host: str) -> x509.GeneralName:
+    """InvalidRequestError if it is neither a name (possibly with `*.` before it) nor an address."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError as error:
-        raise InvalidRequestError(f"{host!r} is neither a host name nor an IP address: {error}", field="host") from None
+    if not is_host_name(host.removeprefix("*.")):
+        raise InvalidRequestError(
+            f"{host!r} is neither a host name nor an IP address: give it without a port, and without brackets",
+            field="host",
+        )
+    return x509.DNSName(host)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

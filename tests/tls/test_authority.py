@@ -6,7 +6,9 @@ import stat
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from streamlog.cli.main import main
 from streamlog.errors import InvalidRequestError
 from streamlog.model import BrokerId
 from streamlog.tls.authority import CA_CERTIFICATE, CA_KEY, Authority
@@ -54,9 +56,14 @@ def test_names_that_a_client_cannot_have(tmp_path: Path, name: str) -> None:
         authority.add_client(name)
 
 
-def test_a_host_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="neither a host name nor an IP address"):
-        Authority.create(tmp_path).add_node(1, ["h\u00f6st"])
+@pytest.mark.parametrize("host", ["h\u00f6st", "node1:9092", "a b", "[::1]", "-a", "a" * 254])
+def test_a_host_that_is_none(tmp_path: Path, host: str) -> None:
+    directory = tmp_path / "certs"
+    init = ["security", "init", "--dir", str(directory), "--nodes"]
+    done = CliRunner().invoke(main, [*init, f"a,{host}"])
+    assert "is neither a host name nor an IP address: give it without a port" in done.stderr
+    assert not directory.exists(), "the corrected command is not refused"
+    assert CliRunner().invoke(main, [*init, "a,*.b"]).exit_code == 0
 
 
 def test_an_authority_that_is_not_there(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from streamlog.tls.authority import (
     CA_CERTIFICATE,
     CERTIFICATE_DAYS,
     Authority,
+    general_name,
 )
 from streamlog.tls.described import DescribedCertificate, described
 from streamlog.tls.settings_files import (
@@ -75,6 +76,8 @@ def init(directory: Path, nodes: str) -> None:
     """
     hosts = [host.strip() for host in nodes.split(",") if host.strip()]
     with _reported(directory):
+        for host in hosts:
+            general_name(host)  # before anything is written
         authority = Authority.create(directory)
         for node_id, host in enumerate(hosts, start=1):
             authority.add_node(node_id, [host])
