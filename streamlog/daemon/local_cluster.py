@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -246,16 +247,26 @@ class LocalCluster:
         values = {node: self._settings(node, address, addresses, overrides, secure) for node, address in made.items()}
         for one in values.values():
             load_node(overrides=[f"{name}={value}" for name, value in one.items()], read=read_reference)
-        authority = None
-        if secure:
-            authority = Authority.create(self._certificates)
-            authority.add_client(ADMINISTRATOR)
-            write_client_properties(self._certificates, ADMINISTRATOR)
-        for node in made:
-            node.folder.mkdir(parents=True, mode=_FOLDER_MODE)
-            if authority is not None:
-                authority.add_node(node.node_id, [HOST, "localhost"])
-            write_private(node.properties, _properties(values[node]))
+        self._write(values, secure=secure)
+
+    def _write(self, values: Mapping[LocalNode, Mapping[str, str]], *, secure: bool) -> None:
+        """The certificates and the nodes' folders: all, or none of what is new. OSError."""
+        made = [one for one in (self._certificates, *(node.folder for node in values)) if not one.exists()]
+        try:
+            authority = None
+            if secure:
+                authority = Authority.create(self._certificates)
+                authority.add_client(ADMINISTRATOR)
+                write_client_properties(self._certificates, ADMINISTRATOR)
+            for node in values:
+                node.folder.mkdir(parents=True, mode=_FOLDER_MODE)
+                if authority is not None:
+                    authority.add_node(node.node_id, [HOST, "localhost"])
+                write_private(node.properties, _properties(values[node]))
+        except BaseException:  # Ctrl-C, too: a later start would take a part of them for the cluster
+            for folder in made:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _settings(
         self, node: LocalNode, address: str, addresses: Mapping[int, str], overrides: Mapping[str, str], secure: bool
