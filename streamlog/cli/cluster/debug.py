@@ -43,7 +43,8 @@ _AT_ONCE: Final = 100  # resources or groups in a request
 _MASK: Final = "(masked)"
 _SECRET_NAME: Final = re.compile(r"passw|secret|token|credential|jaas|\bkey\b|private|\.key$", re.IGNORECASE)
 _SECRET: Final = re.compile(
-    r"(?i)((?:password|passwd|secret|token|authorization)\S{0,20}?\s*[=:]\s*)(?:basic |bearer )?\S+"
+    r"(?i)((?:password|passwd|secret|token|authorization)\S{0,20}?\s*[=:]\s*)"
+    r"""(?:\\"(?:(?!\\")[^\n])*\\"|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?:basic |bearer )?\S+)"""
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )

@@ -76,6 +76,10 @@ def test_a_bundle_that_cannot_be_written_whole_is_removed(
         f"client_secret={SECRET}",
         f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n",
+        f"password = 'two {SECRET}'",
+        f'{{"password": "two\\" {SECRET}", "x": 1}}',
+        f'{{"message": "{{\\"password\\": \\"two {SECRET}\\"}}"}}',
+        f'PlainLoginModule required username="u" password="two {SECRET}";',
     ],
 )
 def test_secrets_are_masked(text: str) -> None:
