@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import streamlog
-from streamlog.config import load_node
+from streamlog.config import load_consumer, load_node
 from streamlog.config.setting import Setting
 from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.config.settings.log_settings import LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS
@@ -56,3 +56,5 @@ def test_a_setting_without_effect_gives_a_warning() -> None:
     warnings = load_node(overrides=["node.id=1", "offsets.commit.timeout.ms=1"]).warnings
     assert any("offsets.commit.timeout.ms has no effect in this release" in line for line in warnings)
     assert LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS.name not in NOT_YET
+    warnings = load_consumer({"exclude.internal.topics": False}).warnings
+    assert [line.partition("release: ")[2] for line in warnings] == ["a pattern never selects internal topics"]

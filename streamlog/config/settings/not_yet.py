@@ -15,7 +15,7 @@ _PEM: Final = "keys and certificates are always PEM"
 NOT_YET: Final[Mapping[str, str]] = {
     "ssl.keystore.type": _PEM,
     "ssl.truststore.type": _PEM,
-    "exclude.internal.topics": "topics cannot be selected by a pattern",
+    "exclude.internal.topics": "a pattern never selects internal topics",
     "offsets.commit.timeout.ms": "a commit waits until the deadline of its call",
 }
 
