@@ -250,6 +250,8 @@ def alter(
     changes += [ConfigChange(name=name, operation=Operation.DELETE) for name in deleted]
     if partitions is None and not changes:
         raise click.UsageError("Give a change: --partitions, --config or --delete-config.")
+    if partitions is None and replica_assignment is not None:
+        raise click.UsageError("--replica-assignment is for new partitions: give their total with --partitions.")
     assignments = _assignments(replica_assignment)
 
     async def work(admin: AsyncAdmin) -> Sequence[tuple[str, StreamlogError | None]]:

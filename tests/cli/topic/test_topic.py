@@ -107,6 +107,9 @@ def test_nothing_to_alter_is_wrong_usage(served: ServedCluster) -> None:
     done = served.run("topic", "alter", "t")
     assert done.exit_code == USAGE
     assert "Give a change" in done.stderr
+    done = served.run("topic", "alter", "t", "--config", "retention.ms=5", "--replica-assignment", "1:2")
+    assert done.exit_code == USAGE
+    assert "give their total with --partitions" in done.stderr
 
 
 def test_delete_and_a_topic_that_is_not_there(served: ServedCluster) -> None:
