@@ -115,10 +115,10 @@ def _from_options(named: Sequence[TopicPartition], replicas: str | None, *, canc
 def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
     try:
         document = json.loads(read_text(path, bytes_max=_PLAN_BYTES_MAX))
-        return [
+        found = [
             Reassignment(
-                at=TopicPartition(str(one["topic"]), PartitionId(int(one["partition"]))),
-                replicas=None if cancel else [int(node) for node in one["replicas"]],
+                at=TopicPartition(str(one["topic"]), PartitionId(_whole(one["partition"]))),
+                replicas=None if cancel else _node_list(one["replicas"]),
             )
             for one in document["partitions"]
         ]
@@ -129,6 +129,22 @@ def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
             f"{path} is not a list of reassignments ({type(problem).__name__}: {problem}): it must look like "
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.'
         ) from None
+    if not found:
+        raise click.UsageError(f"{path} names no partitions: there is nothing to move or to cancel.")
+    return found
+
+
+def _node_list(given: object) -> list[int]:
+    """TypeError. A text is iterable, too: "12" would be nodes 1 and 2."""
+    if not isinstance(given, list):
+        raise TypeError(f"{given!r} is not a list of nodes")
+    return [_whole(node) for node in given]
+
+
+def _whole(given: object) -> int:
+    if type(given) is not int:
+        raise TypeError(f"{given!r} is not a whole number")
+    return given
 
 
 def _show_moves(target: Target, output: Output, named: Sequence[TopicPartition]) -> None:

@@ -100,10 +100,26 @@ def test_a_file_of_kafkas_tool(served: ServedCluster, tmp_path: Path) -> None:
     file = tmp_path / "moves.json"
     file.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [3, 1]}]}')
     assert served.run("partition", "reassign", "--reassignment-json-file", str(file)).stdout == "Moving t-0.\n"
-    file.write_text('{"partitions": [{"topic": "t"}]}')
+
+
+@pytest.mark.parametrize(
+    ("partitions", "why"),
+    [
+        ('{"topic": "t"}', "is not a list of reassignments"),
+        ('{"topic": "t", "partition": 0, "replicas": "12"}', "'12' is not a list of nodes"),
+        ('{"topic": "t", "partition": 0, "replicas": [1, 2.5]}', "2.5 is not a whole number"),
+        ('{"topic": "t", "partition": 0, "replicas": [true]}', "True is not a whole number"),
+        ('{"topic": "t", "partition": 0.5, "replicas": [1]}', "0.5 is not a whole number"),
+        ("", "names no partitions"),
+    ],
+)
+def test_a_file_that_is_no_plan(served: ServedCluster, tmp_path: Path, partitions: str, why: str) -> None:
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    file = tmp_path / "moves.json"
+    file.write_text(f'{{"partitions": [{partitions}]}}')
     done = served.run("partition", "reassign", "--reassignment-json-file", str(file))
     assert done.exit_code == USAGE
-    assert "is not a list of reassignments" in done.stderr
+    assert why in done.stderr
 
 
 class Limits(AsyncAdmin):
