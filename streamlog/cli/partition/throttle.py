@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import click
@@ -11,6 +11,7 @@ from streamlog.cli.common.output import say
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import ConfigChange, ConfigResource, ConfigSource
 from streamlog.config import Operation
+from streamlog.errors import InvalidRequestError
 
 _NAMES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REMOVE_LIMIT: Final = "streamlogctl config alter --all-brokers " + " ".join(
@@ -27,29 +28,46 @@ throttle_option = click.option(
 
 
 async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], Awaitable[None]]:
-    """On all nodes. Returns what restores the earlier values."""
+    """On all nodes. Returns what restores the earlier values, unless others have been set meanwhile.
+    InvalidRequestError where a limit is in force while replicas move: it may be that of those moves, which they remove.
+    """
     everywhere = ConfigResource.all_brokers()
-    (described,) = await admin.describe_configs([everywhere], names=_NAMES)
-    if described.error is not None:
-        raise described.error
-    earlier = {
-        entry.name: entry.value
-        for entry in described.entries
-        if entry.source is ConfigSource.DYNAMIC_ALL_BROKERS and entry.value is not None
-    }
+    earlier = await _limits(admin)
+    if earlier and await admin.list_partition_reassignments():
+        raise InvalidRequestError(
+            "replicas are being moved at a limited rate already, and the limit holds for all moves: leave --throttle "
+            f"out, or wait for their end (streamlogctl partition reassign --list). To remove it: {REMOVE_LIMIT}",
+            field="throttle",
+        )
     await admin.alter_config(everywhere, [ConfigChange(name=name, value=str(rate)) for name in _NAMES])
     say(f"Moves are limited to {rate:,} bytes/s on each node. To remove the limit: {REMOVE_LIMIT}", err=True)
 
     async def restore(admin: AsyncAdmin) -> None:
-        await admin.alter_config(
-            everywhere,
-            [
-                ConfigChange(name=name, value=earlier[name])
-                if name in earlier
-                else ConfigChange(name=name, operation=Operation.DELETE)
-                for name in _NAMES
-            ],
-        )
-        say("The limit of moves is removed." if not earlier else "The limit of moves is what it was before.", err=True)
+        present = await _limits(admin)
+        own = [name for name, value in present.items() if value == str(rate)]
+        if own:
+            await admin.alter_config(everywhere, [_earlier(name, earlier) for name in own])
+        if len(own) < len(present):
+            say(f"The limit of moves was changed meanwhile, and stays. To remove it: {REMOVE_LIMIT}", err=True)
+        else:
+            say(f"The limit of moves is {'what it was before' if earlier else 'removed'}.", err=True)
 
     return restore
+
+
+async def _limits(admin: AsyncAdmin) -> dict[str, str]:
+    """Those that are set for all nodes."""
+    (described,) = await admin.describe_configs([ConfigResource.all_brokers()], names=_NAMES)
+    if described.error is not None:
+        raise described.error
+    return {
+        entry.name: entry.value
+        for entry in described.entries
+        if entry.source is ConfigSource.DYNAMIC_ALL_BROKERS and entry.value is not None
+    }
+
+
+def _earlier(name: str, earlier: Mapping[str, str]) -> ConfigChange:
+    if name in earlier:
+        return ConfigChange(name=name, value=earlier[name])
+    return ConfigChange(name=name, operation=Operation.DELETE)

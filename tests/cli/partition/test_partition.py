@@ -17,6 +17,7 @@ from streamlog.client.admin.values import ConfigChange, ConfigDescription, Confi
 from streamlog.config import Operation
 from streamlog.errors import BrokerNotAvailableError, StorageError
 from tests.cli.served import USAGE, ServedCluster, refused
+from tests.support.health_samples import config_entry
 
 
 def _restarted_leader(served: ServedCluster) -> None:
@@ -130,7 +131,8 @@ class Limits(AsyncAdmin):
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, names: Iterable[str] = ()
     ) -> tuple[ConfigDescription, ...]:
-        return tuple(ConfigDescription(resource=one, entries=(), error=None) for one in resources)
+        entries = tuple(config_entry(name, value) for name, value in self.values.items())
+        return tuple(ConfigDescription(resource=one, entries=entries, error=None) for one in resources)
 
     async def alter_config(self, resource: ConfigResource, changes: Sequence[ConfigChange]) -> None:
         for one in changes:
@@ -163,6 +165,38 @@ def test_the_limit_of_moves_is_removed_although_one_is_refused(
     file.write_text(json.dumps({"partitions": moves[1:]}))
     assert "The limit of moves is removed." in served.run(*move).stderr, "nothing is moving"
     assert not limits
+
+
+def test_a_limit_of_before_is_in_force_again_after_moves(served: ServedCluster, limits: dict[str, str]) -> None:
+    limits["leader.replication.throttled.rate"] = "5"
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    done = served.run("partition", "reassign", "t-0", "--replicas", "2,1", "--throttle", "1000", "--wait")
+    assert "The limit of moves is what it was before." in done.stderr
+    assert limits == {"leader.replication.throttled.rate": "5"}
+
+
+def test_a_limit_of_other_moves_is_not_replaced(served: ServedCluster, limits: dict[str, str]) -> None:
+    """Both would restore it: it would be in force for ever."""
+    served.run("topic", "create", "t", "--replica-assignment", "1:2,1:2")
+    served.run("partition", "reassign", "t-0", "--replicas", "1,3", "--throttle", "1000")
+    said = refused(served.run("partition", "reassign", "t-1", "--replicas", "1,3", "--throttle", "2000"))
+    assert "the limit holds for all moves: leave --throttle out" in said
+    assert set(limits.values()) == {"1000"}
+    assert served.run("partition", "reassign", "t-1", "--replicas", "1,3").stdout == "Moving t-1.\n"
+
+
+def test_a_limit_that_was_changed_meanwhile_stays(
+    served: ServedCluster, limits: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def changes(*_: object) -> tuple[()]:
+        limits["leader.replication.throttled.rate"] = "7"
+        return ()
+
+    monkeypatch.setattr(Limits, "list_partition_reassignments", changes)
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    done = served.run("partition", "reassign", "t-0", "--replicas", "1,3", "--throttle", "1000", "--wait")
+    assert "The limit of moves was changed meanwhile, and stays." in done.stderr
+    assert limits == {"leader.replication.throttled.rate": "7"}
 
 
 def test_the_limit_of_moves_stays_where_their_end_is_unknown(
