@@ -127,9 +127,10 @@ class InProcessCluster:
 
     def stop(self) -> None:
         """Raises the error that stopped a node before: a test must not pass despite an internal error.
-        RequestTimedOutError where a node does not stop. Without effect after a start that failed.
+        RequestTimedOutError where a node does not stop. Without effect after a start that failed, and without a start.
         """
-        if self._loop.is_closed():
+        if not self._thread.is_alive():
+            self._loop.close()
             return
         try:
             self._run(self._stop_all())
@@ -193,6 +194,9 @@ class InProcessCluster:
         return self._nodes[node_id]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            work.close()
+            raise InvalidRequestError("the cluster is not running: call start() before, or use it within `with`")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _start_all(self) -> None:

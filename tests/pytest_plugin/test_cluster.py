@@ -83,6 +83,14 @@ def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
     cluster.stop()  # in a `finally` of the caller
 
 
+def test_without_a_start_and_after_a_stop_there_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    cluster = InProcessCluster(tmp_path, nodes=1)
+    for _ in range(2):
+        with pytest.raises(InvalidRequestError, match=r"the cluster is not running: call start\(\) before"):
+            cluster.create_topic("orders")
+        cluster.stop()
+
+
 def test_a_defect_of_a_node_is_not_passed_over(tmp_path: Path) -> None:
     cluster = InProcessCluster(tmp_path, nodes=1).start()
     cluster.fail_node(1, StorageError("planted"))
