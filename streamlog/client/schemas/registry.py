@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx
 import msgspec
@@ -81,22 +81,21 @@ class SchemaRegistry:
         ca_file: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        """`username` and `password`, or a bearer `token`. `ca_file`: certificates in PEM that sign the registry's.
-        InvalidConfigError.
+        """`username` and `password`, which the URLs may have instead, or a bearer `token`. `ca_file`: certificates in
+        PEM that sign the registry's. InvalidConfigError.
         """
-        addresses = [
-            part.strip().rstrip("/") for one in ([urls] if isinstance(urls, str) else urls) for part in one.split(",")
-        ]
-        for address in addresses:
-            if not address.startswith(("http://", "https://")):
-                raise InvalidConfigError(f"{address!r} is not the URL of a schema registry", field="urls")
-        self._addresses: Final = addresses
+        given = [_split(part) for one in ([urls] if isinstance(urls, str) else urls) for part in one.split(",")]
+        self._addresses: Final = [address for address, _ in given]
+        logins = {login for _, login in given} if username is None else {(username, password or "")}
+        if not given or len(logins) > 1:
+            problem = "the URLs have different logins" if given else "no URL of a schema registry is given"
+            raise InvalidConfigError(f"{problem}: give URLs, and username= and password=", field="urls")
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         self._http: Final = httpx.Client(
             headers=headers,
-            auth=None if username is None else (username, password or ""),
+            auth=logins.pop(),
             verify=True if ca_file is None else httpx.create_ssl_context(verify=ca_file),
             timeout=timeout_s,
             follow_redirects=False,
@@ -204,6 +203,16 @@ class SchemaRegistry:
 
 class _Version(Struct):
     version: int
+
+
+def _split(url: str) -> tuple[str, tuple[str, str] | None]:
+    """The address, for requests and for messages, and the login in it. InvalidConfigError."""
+    scheme, separator, rest = url.strip().rstrip("/").rpartition("://")
+    login, at, host = rest.rpartition("@")
+    if scheme not in ("http", "https"):
+        raise InvalidConfigError(f"{host!r} is not the URL of a schema registry", field="urls")
+    username, _, password = login.partition(":")
+    return f"{scheme}{separator}{host}", (unquote(username), unquote(password)) if at else None
 
 
 def _body(schema: RegistrySchema) -> Mapping[str, Any]:

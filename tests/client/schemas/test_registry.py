@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,13 @@ from streamlog.client.consumer.consumer_records import ConsumerRecord
 from streamlog.client.schemas import AvroDeserializer, Reference, RegistrySchema, SchemaRegistry
 from streamlog.client.schemas import registry as registry_module
 from streamlog.client.serialization.record_deserializers import Decoding, RecordDeserializers
-from streamlog.errors import DeserializationError, InvalidConfigError, InvalidRequestError, NetworkError
+from streamlog.errors import (
+    DeserializationError,
+    InvalidConfigError,
+    InvalidRequestError,
+    NetworkError,
+    StreamlogError,
+)
 from streamlog.model import Offset
 
 from .registry_server import FakeRegistry, serving
@@ -141,6 +148,31 @@ def test_credentials_are_sent(served: FakeRegistry) -> None:
     assert [headers["Authorization"] for headers in served.headers] == ["Basic YW5uYTpzZWNyZXQ=", "Bearer t0ken"]
 
 
-def test_an_address_without_a_scheme_is_refused() -> None:
-    with pytest.raises(InvalidConfigError, match="'registry:8081' is not the URL"):
-        SchemaRegistry("registry:8081")
+def test_a_login_in_the_url_is_sent_and_not_shown(served: FakeRegistry) -> None:
+    with_login = served.url.replace("//", "//anna:se%40cr/et@")
+    registry = SchemaRegistry(with_login)
+    registry.register("s", RegistrySchema(TEXT))
+    assert served.headers[-1]["Authorization"] == f"Basic {b64encode(b'anna:se@cr/et').decode()}"
+    for refusing in (registry, SchemaRegistry("http://anna:se%40cr/et@127.0.0.1:1")):
+        with pytest.raises(StreamlogError) as refused:
+            refusing.by_id(9)
+        assert "anna" not in str(refused.value)
+        assert "http://127.0.0.1:" in str(refused.value)
+    SchemaRegistry(with_login, username="bert").by_id(1)
+    assert served.headers[-1]["Authorization"] == f"Basic {b64encode(b'bert:').decode()}"
+
+
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        ("registry:8081", "'registry:8081' is not the URL"),
+        ("anna:secret@registry:8081", "^'registry:8081' is not the URL"),
+        ("", "'' is not the URL"),
+        ([], "no URL of a schema registry is given"),
+        ("http://a:1@h,http://b:1@h", "the URLs have different logins"),
+        ("http://a:1@h,http://h", "the URLs have different logins"),
+    ],
+)
+def test_addresses_that_are_refused(urls: str | list[str], message: str) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        SchemaRegistry(urls)
