@@ -111,7 +111,7 @@ def compiled(registry: SchemaRegistry, schema: RegistrySchema) -> Any:
     try:
         for one in registry.referenced(schema.references).values():
             fastavro.parse_schema(json.loads(one.text), named_schemas=named)
-        return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+        return _with_named(fastavro.parse_schema(json.loads(schema.text), named_schemas=named), named)
     except (
         ValueError,
         KeyError,
@@ -121,6 +121,16 @@ def compiled(registry: SchemaRegistry, schema: RegistrySchema) -> Any:
         fastavro.schema.SchemaParseException,
     ) as error:
         raise InvalidRequestError(f"the Avro schema is invalid: {type(error).__name__}: {error}") from error
+
+
+def _with_named(parsed: Any, named: Mapping[str, Any]) -> Any:
+    """fastavro reads and writes with the referenced schemas in the dict that it is given. parse_schema leaves them in
+    that of a record only, not in those of arrays and maps, of members of a union, and of what is only a name.
+    """
+    if isinstance(parsed, list):
+        return [_with_named(one, named) for one in parsed]
+    found = named.get(parsed) if isinstance(parsed, str) else parsed
+    return {**found, "__fastavro_parsed": True, "__named_schemas": named} if isinstance(found, dict) else parsed
 
 
 def _is_bytes(schema: Any) -> bool:

@@ -98,6 +98,32 @@ def test_avro_with_references(served: FakeRegistry) -> None:
     assert done(AvroDeserializer(SchemaRegistry(served.url)).deserialize, "baskets", data) == {"first": TEA}
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ('["null", "shop.Basket"]', {"first": TEA}),
+        ('["null", {"type": "array", "items": "shop.Basket"}]', [{"first": TEA}]),
+        ('["shop.Order", "shop.Basket"]', {"first": TEA}),
+        ('["shop.Order", "shop.Basket"]', TEA),
+        ('{"type": "array", "items": "shop.Basket"}', [{"first": TEA}, {"first": TEA}]),
+        ('{"type": "map", "values": ["int", "shop.Basket"]}', {"a": {"first": TEA}, "b": 1}),
+        ('"shop.Basket"', {"first": TEA}),
+    ],
+)
+def test_avro_with_references_outside_of_a_record(served: FakeRegistry, schema: str, value: Any) -> None:
+    served.add("orders", {"schema": json.dumps(ORDER)})
+    fields = [{"name": "first", "type": "shop.Order"}]
+    basket = {"type": "record", "name": "shop.Basket", "fields": fields}
+    order = {"name": "shop.Order", "subject": "orders", "version": 1}
+    served.add("baskets", {"schema": json.dumps(basket), "references": [order]})
+    registry = SchemaRegistry(served.url)
+    writer = AvroSerializer(registry, schema, references=[Reference("shop.Basket", "baskets", 1)])
+    data = done(writer.serialize, "t", value)
+    assert done(writer.serialize, "t", value) == data
+    reader = AvroDeserializer(registry)
+    assert [done(reader.deserialize, "t", data) for _ in range(2)] == [value] * 2
+
+
 def test_json_is_validated_on_both_sides(served: FakeRegistry) -> None:
     registry = SchemaRegistry(served.url)
     writer, reader = JsonSchemaSerializer(registry, ORDER_JSON), JsonSchemaDeserializer(registry)
