@@ -61,6 +61,8 @@ class AvroSerializer(BySchemaSerializer[Any]):
     def _encode(self, compiled: Any, value: Any) -> bytes:
         value = self._to_avro(value)
         if _is_bytes(compiled):
+            if not isinstance(value, bytes | bytearray | memoryview):
+                raise TypeError(f"bytes are needed, not {type(value).__name__}")
             return bytes(value)
         out = BytesIO()
         fastavro.schemaless_writer(out, compiled, value, strict_allow_default=True)

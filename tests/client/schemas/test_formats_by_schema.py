@@ -81,6 +81,12 @@ def test_avro_of_bytes_has_no_length(served: FakeRegistry) -> None:
     assert done(AvroDeserializer(registry).deserialize, "t", data) == b"raw"
 
 
+@pytest.mark.parametrize("value", [5, [1, 2], "text"])
+def test_avro_of_bytes_refuses_what_is_not_bytes(served: FakeRegistry, value: object) -> None:
+    with pytest.raises(TypeError, match=f"bytes are needed, not {type(value).__name__}"):
+        done(AvroSerializer(SchemaRegistry(served.url), '"bytes"').serialize, "t", value)
+
+
 def test_avro_evolves_to_the_readers_schema(served: FakeRegistry) -> None:
     registry = SchemaRegistry(served.url)
     data = done(AvroSerializer(registry, ORDER).serialize, "orders", TEA)
