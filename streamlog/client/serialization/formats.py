@@ -10,7 +10,7 @@
     double     Double              float            8 bytes
     boolean    Boolean             bool             1 byte, 0 or 1
     uuid       UUID                uuid.UUID        its text of 36 characters
-    json       Connect's, Spring's and Confluent's JsonSerializer           JSON in UTF-8
+    json       Connect's, Spring's and Confluent's JsonSerializer           JSON in UTF-8; NaN and infinities are null
 
 A null key or value stays None: it is not passed to a format. Bytes are the same as those of Kafka's classes, so the
 other side of a topic may be a program in Java.
