@@ -19,7 +19,12 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
 from streamlog.client import AsyncAdmin, AsyncConsumer, AsyncProducer
-from streamlog.errors import StreamlogError, TopicAlreadyExistsError
+from streamlog.errors import (
+    OffsetOutOfRangeError,
+    StreamlogError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 
 READ_TIMEOUT_S = 5.0
 
@@ -61,14 +66,17 @@ def make_app(bootstrap_server: str, topic: str) -> FastAPI:
 
     @app.get("/events/{partition}/{offset}")
     async def read(partition: int, offset: int) -> Event:
-        async with AsyncConsumer(bootstrap_servers=bootstrap_server) as consumer:
-            await consumer.assign({(topic, partition): offset})
+        # Without a reset: an offset that is not there is an error, and another record is not taken for it.
+        async with AsyncConsumer(bootstrap_servers=bootstrap_server, auto_offset_reset="none") as consumer:
             try:
+                await consumer.assign({(topic, partition): offset})
                 records = await consumer.poll(1, timeout_s=READ_TIMEOUT_S)
+            except (OffsetOutOfRangeError, UnknownTopicOrPartitionError) as error:
+                raise HTTPException(404, error.message) from error
             except StreamlogError as error:
                 raise HTTPException(503 if error.retriable else 500, error.message) from error
-        if not records:
-            raise HTTPException(404, f"{topic}-{partition} has no record at offset {offset} yet")
+        if not records or records[0].offset != offset:  # not written yet, or compacted away
+            raise HTTPException(404, f"{topic}-{partition} has no record at offset {offset}")
         return Event.model_validate_json(records[0].value or b"")
 
     return app

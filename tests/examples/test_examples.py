@@ -176,6 +176,9 @@ def test_fastapi_app(bootstrap_server: str) -> None:
         written = _until_served(request, server)
         with urllib.request.urlopen(f"{url}/{written['partition']}/{written['offset']}", timeout=30) as response:
             assert json.load(response) == event
+        for missing in (f"{written['partition']}/{written['offset'] + 7}", "99/0"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"{url}/{missing}", timeout=30)
         with pytest.raises(urllib.error.HTTPError, match="422"):
             urllib.request.urlopen(urllib.request.Request(url, data=b"{}"), timeout=30)
     finally:
