@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
@@ -64,6 +65,14 @@ def test_a_host_that_is_none(tmp_path: Path, host: str) -> None:
     assert "is neither a host name nor an IP address: give it without a port" in done.stderr
     assert not directory.exists(), "the corrected command is not refused"
     assert CliRunner().invoke(main, [*init, "a,*.b"]).exit_code == 0
+
+
+def test_the_address_of_a_listener_has_an_ipv6_address_in_brackets(tmp_path: Path) -> None:
+    security = ["security", "init", "--dir", str(tmp_path), "--nodes", "a,::1"]
+    assert re.findall("listeners=(.*)", CliRunner().invoke(main, security).stdout) == [
+        "SSL://a:9092",
+        "SSL://[::1]:9092",
+    ]
 
 
 def test_an_authority_that_is_not_there(tmp_path: Path) -> None:

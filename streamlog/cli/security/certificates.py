@@ -14,6 +14,7 @@ from streamlog.cli.common.failures import failed
 from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.paths import GivenPath
+from streamlog.config.addresses import Address
 from streamlog.errors import StreamlogError
 from streamlog.tls.authority import (
     CA_CERTIFICATE,
@@ -82,7 +83,7 @@ def init(directory: Path, nodes: str) -> None:
         for node_id, host in enumerate(hosts, start=1):
             authority.add_node(node_id, [host])
             say(f"Node {node_id}: copy {directory}/node-{node_id}.pem and {CA_CERTIFICATE} to {host}, and set there:")
-            say(_indented(node_settings(directory, node_id, f"{host}:{PORT}")))
+            say(_indented(node_settings(directory, node_id, str(Address(host, PORT)))))
         authority.add_client(ADMINISTRATOR)
         path = write_client_properties(directory, ADMINISTRATOR)
     say(f"Administrator: streamlogctl --command-config {path} ...")
@@ -108,7 +109,7 @@ def node(directory: Path, node_id: int, hosts: tuple[str, ...], days: int, renew
     with _reported(directory):
         path = Authority.load(directory).add_node(node_id, hosts, days=days, renew=renew)
     say(f"{path}: key and certificate of node {node_id}. Settings of the node:")
-    say(_indented(node_settings(directory, node_id, f"{hosts[0]}:{PORT}")))
+    say(_indented(node_settings(directory, node_id, str(Address(hosts[0], PORT)))))
 
 
 @security.command
