@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from streamlog.errors.base import StreamlogError
+
+_SEQUENCES: Final = 1 << 31  # 2^31-1 is followed by 0
 
 
 class OutOfOrderSequenceError(StreamlogError):
+    """Details: `limit` (the sequence that was expected), `oldest` (the first one that the leader still remembers)."""
+
     code = "OUT_OF_ORDER_SEQUENCE"
+
+    def is_repeat(self, first: int, count: int) -> bool:
+        """Whether the batch ends below all that the leader remembers of its producer: so it is in the log, at an offset
+        that is no longer known. One that only overlaps with these is another batch.
+        """
+        oldest = self._number("oldest")
+        return oldest is not None and count <= (oldest - first) % _SEQUENCES < _SEQUENCES // 2
 
 
 class ProducerFencedError(StreamlogError):

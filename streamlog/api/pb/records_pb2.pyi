@@ -390,7 +390,10 @@ class PublishRequest(_message.Message):
     """Makes retries idempotent. The `producer_token` of the previous response, or of InitProducerIdResponse. Retry a request
     that got no response with the same records and the same token: records that are already in the log are not written
     again, and the response has their offsets. Only one request at a time may use a token. With a token the call fails if
-    any record was not written: retry it unchanged. Empty: a retry may write records twice. Opaque; at most 64 KiB.
+    any record was not written: retry it unchanged. To give it up while its outcome is unknown, take another token: with
+    this one, other records are refused with OUT_OF_ORDER_SEQUENCE, or pass for those of the first request. Add no
+    partitions to the topic before the first request to it has a response. Empty: a retry may write records twice. Opaque;
+    at most 64 KiB.
     """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishRecord]:
@@ -579,8 +582,10 @@ class PublishStreamRequest(_message.Message):
     producer_token: _builtins.bytes
     """In the first request only: makes the whole stream idempotent. After a disconnect, open another stream, on any node, with
     the `producer_token` of the last response, and send all requests that got no response again, in the same order. Limits
-    as in PublishRequest. On a transactional stream it ends what the disconnected stream left: the first response has
-    `former_outcome`, and an open transaction has been aborted. PRODUCER_FENCED if another producer has used the id since.
+    as in PublishRequest. A record that the topic's settings refuse ends the stream, and so does an unknown topic: it may
+    have been accepted before the disconnect, or may be later. Only what is wrong by itself fails alone. On a transactional
+    stream it ends what the disconnected stream left: the first response has `former_outcome`, and an open transaction has
+    been aborted. PRODUCER_FENCED if another producer has used the id since.
     """
     end: Global___TransactionEnd.ValueType
     """Ends the transaction after the records and offsets of this request and of all previous ones. Further requests may be
@@ -629,7 +634,7 @@ Global___PublishStreamRequest: _TypeAlias = PublishStreamRequest  # noqa: Y015
 class PublishStreamResponse(_message.Message):
     """Response to one PublishStreamRequest. A record that is refused fails alone, the others are written; on a transactional
     stream they are not, and fail with TRANSACTION_ABORTABLE. If a write fails after it was begun, the stream ends with its
-    error.
+    error. So does a stream with a token where the topic's settings refuse a record.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

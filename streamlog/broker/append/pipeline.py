@@ -39,6 +39,7 @@ from streamlog.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
+    OutOfOrderSequenceError,
     StreamlogError,
 )
 from streamlog.metrics import TopicTraffic
@@ -135,9 +136,15 @@ class AppendPipeline:
                     return self._append_now(batches, acks, None)
             with queued.holding(len(batches)):
                 return await self._append_prepared(batches, acks, None)
-        except (CorruptMessageError, InvalidRecordError):
+        except CorruptMessageError:
             self._traffic.refused_batches += 1
             raise
+        except InvalidRecordError as refusal:
+            try:
+                return self._append_repeated(batches, acks, refusal)
+            except InvalidRecordError:
+                self._traffic.refused_batches += 1
+                raise
         except (MessageTooLargeError, InvalidTimestampError) as refusal:
             return self._append_repeated(batches, acks, refusal)
 
@@ -229,8 +236,9 @@ class AppendPipeline:
         return self.write(batches, found, now_ms, acks)
 
     def _append_repeated(self, batches: Buffer, acks: Acks, refusal: StreamlogError) -> Appended:
-        """The result of the first append where they are a retry of what was appended before the topic's limits became
-        lower, or it too old. Raises `refusal`, at once for batches without a producer's id.
+        """The result of the first append where they are a retry of what was appended before the topic's settings
+        changed, or it became too old. Raises `refusal`, at once for batches without a producer's id;
+        OutOfOrderSequenceError for a retry so late that the first append's offset is no longer known.
         """
         self.check()
         now_ms = self._clock.wall_ms()
@@ -239,7 +247,12 @@ class AppendPipeline:
             if header.magic != MAGIC or not header.has_producer:
                 raise refusal
             found = validate(batches, 0, len(batches), _UNLIMITED, now_ms)
-            seen = self._log.producers.check(found[0][1])
+            header = found[0][1]
+            seen = self._log.producers.check(header)
+        except OutOfOrderSequenceError as error:
+            if error.is_repeat(header.base_sequence, header.last_offset_delta + 1):
+                raise
+            raise refusal from None
         except StreamlogError:
             raise refusal from None
         if seen is None:

@@ -5,10 +5,11 @@
 Calls without a token share the partition of records without a key (`placement.sticky_partition`), and what arrives
 together for one partition is written together (`gathering`).
 
-A producer token gives each batch its sequence. The batches depend only on the token and the request
-(`placement.partition_choice`), so a retry makes the same ones, and leaders recognize those that are in the log. Hence
-with a token a call succeeds as a whole, or fails and can be retried; without one each record has its own result: one
-that is invalid is refused alone, the others are written.
+A producer token gives each record its sequence. Partitions and sequences depend only on the token and the request
+(`placement.partition_choice`), so a retry has the same ones, and leaders recognize what is in the log. What the topic's
+settings and the clock refuse now may have been accepted before: with a token the leader decides, which knows. Hence a
+call with a token succeeds as a whole, or fails and can be retried; without one each record has its own result: one that
+is invalid is refused alone, the others are written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from streamlog.api.convert.records import publish as convert
 from streamlog.api.convert.records.publish import NewRecord, PublishOptions, RecordPartitioner
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.api.service import Call
-from streamlog.errors import OutcomeUnknownError, StreamlogError
+from streamlog.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    StreamlogError,
+)
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.image.image import Topic
 from streamlog.metadata.view import MetadataView
@@ -65,9 +72,19 @@ class PreparedPublish(Struct, frozen=True, kw_only=True):
 
     records: Mapping[int, NewRecord]  # those that are valid, by their index in the request
     refused: Mapping[int, StreamlogError]  # the others
+    doubted: Mapping[int, StreamlogError]  # of `records`: why the topic's settings refuse them, unless they are written
     batches: Sequence[PlacedBatch]
     acks: Acks
     token: ProducerToken | None  # for the next request
+
+    def is_doubted(self, batch: PlacedBatch) -> bool:
+        return not self.doubted.keys().isdisjoint(batch.rows)
+
+    def reason(self, batch: PlacedBatch, error: StreamlogError) -> StreamlogError:
+        """Of the leader's `error`: the record that the batch was refused for, if that is known."""
+        if not isinstance(error, InvalidRecordError | InvalidTimestampError | MessageTooLargeError):
+            return error
+        return next((self.doubted[row] for row in batch.rows if row in self.doubted), error)
 
 
 class Preparation:
@@ -104,9 +121,11 @@ class Preparation:
         transactional_id: str = "",
         *,
         alone: bool = False,
+        repeatable: bool = False,
     ) -> PreparedPublish:
         """InvalidRequestError and others for an invalid request; nothing has been written then. `alone`: an invalid
-        record does not raise, it is in `refused`; all of them may be.
+        record does not raise, it is in `refused`; all of them may be. `repeatable`: the client has the token, and may
+        have sent the request before.
         """
         topic = await self._topic(convert.user_topic(topic_name), call)
         convert.check_record_count(messages)
@@ -115,20 +134,24 @@ class Preparation:
         now_ms = self._clock.wall_ms()
         records: dict[int, NewRecord] = {}
         refused: dict[int, StreamlogError] = {}
+        doubted: dict[int, StreamlogError] = {}
         for index, message in enumerate(messages):
             try:
                 record = convert.new_record(message, index, now_ms)
-                rules.check(record, index, now_ms)
                 check_choice(record, index, options.partitioner, count)
+                refusal = rules.refusal(record, index, now_ms)
+                if refusal is not None and not repeatable:
+                    raise refusal
             except StreamlogError as error:
                 if not alone:
                     raise
                 refused[index] = error
-            else:
-                records[index] = record
+                continue
+            records[index] = record
+            if refusal is not None:
+                doubted[index] = refusal
         seed = self._seed(topic, options.partitioner, records, token)
-        batch_bytes = min(STICKY_BYTES, rules.size_max)
-        chosen = choose(list(records.values()), options.partitioner, count, seed, batch_bytes)
+        chosen = choose(list(records.values()), options.partitioner, count, seed, STICKY_BYTES)
         partitions = dict(zip(records, chosen, strict=True))
         codec = rules.codec(options.compression)
         info = call.info if self._traced else None
@@ -138,7 +161,9 @@ class Preparation:
             for batch in batches:
                 written[batch.write.partition] = written.get(batch.write.partition, 0) + batch.write.count
             token = token.after(topic.topic_id, count, written)
-        return PreparedPublish(records=records, refused=refused, batches=batches, acks=options.acks, token=token)
+        return PreparedPublish(
+            records=records, refused=refused, doubted=doubted, batches=batches, acks=options.acks, token=token
+        )
 
     async def _topic(self, name: str, call: Call) -> Topic:
         topic = self._view.image.topic_named(name)
@@ -252,7 +277,7 @@ class PublishHandler:
         options = convert.publish_options(request.options) if request.HasField("options") else _DEFAULT_OPTIONS
         token = decode_token(request.producer_token) if request.producer_token else None
         prepared = await self._preparation.prepare(
-            request.topic, request.records, options, token, call, alone=token is None
+            request.topic, request.records, options, token, call, alone=token is None, repeatable=token is not None
         )
         if not prepared.records:
             raise prepared.refused[0]
@@ -268,31 +293,37 @@ class PublishHandler:
 async def write_all(
     writer: RoutedWriter, prepared: PreparedPublish, deadline: float
 ) -> list[WriteResult | StreamlogError]:
-    """The outcome of each batch. Partitions are written concurrently, the batches of one partition in order."""
+    """The outcome of each batch. Partitions are written concurrently, the batches of one partition in order. Those with
+    doubted records come first: where a leader refuses these, the others are not written.
+    """
     if len(prepared.batches) == 1:  # of most calls; without a task of its own
+        (batch,) = prepared.batches
         try:
-            return [await writer.write(prepared.batches[0].write, prepared.acks, deadline)]
+            return [await writer.write(batch.write, prepared.acks, deadline)]
         except StreamlogError as error:
-            return [error]
+            return [prepared.reason(batch, error)]
     outcomes: dict[int, WriteResult | StreamlogError] = {}
 
-    async def one_partition(numbers: Sequence[int]) -> None:
-        failed: StreamlogError | None = None
+    async def one_partition(numbers: Sequence[int], failed: StreamlogError | None) -> None:
         for number in numbers:
+            batch = prepared.batches[number]
             if failed is None:
                 try:
-                    outcomes[number] = await writer.write(prepared.batches[number].write, prepared.acks, deadline)
+                    outcomes[number] = await writer.write(batch.write, prepared.acks, deadline)
                     continue
                 except StreamlogError as error:
-                    failed = error
+                    failed = prepared.reason(batch, error)
             outcomes[number] = failed
 
     by_partition: dict[int, list[int]] = {}
     for number, batch in enumerate(prepared.batches):
         by_partition.setdefault(batch.write.partition, []).append(number)
-    async with asyncio.TaskGroup() as tasks:
-        for numbers in by_partition.values():
-            tasks.create_task(counted(one_partition(numbers)))
+    doubted = {batch.write.partition for batch in prepared.batches if prepared.is_doubted(batch)}
+    for partitions in (doubted, by_partition.keys() - doubted):
+        failed = next((one for one in outcomes.values() if isinstance(one, StreamlogError)), None)
+        async with asyncio.TaskGroup() as tasks:
+            for partition in sorted(partitions):
+                tasks.create_task(counted(one_partition(by_partition[partition], failed)))
     return [outcomes[number] for number in range(len(prepared.batches))]
 
 

@@ -8,6 +8,10 @@ nor reordered when a leader moves while requests are in flight. An invalid recor
 of its request are written, and the stream continues. A failure of a write ends the stream; with a token the client
 sends all requests without a response again on another stream.
 
+With a client's token a record is refused in its result only for what the request itself says. One that the topic's
+settings or the clock refuse, and an unknown topic, end the stream: when the requests are sent again they may be
+accepted, and the records behind them would have other sequences.
+
 Transactional streams: publish_transactions.
 """
 
@@ -27,10 +31,10 @@ from streamlog.model import ProducerEpoch
 from streamlog.ports import Clock
 from streamlog.services.records.gathering.batch_write import WriteResult
 from streamlog.services.records.producer_token import ProducerToken, decode_token
-from streamlog.services.records.publish import Preparation, PreparedPublish, results_of
+from streamlog.services.records.publish import PlacedBatch, Preparation, PreparedPublish, results_of
 from streamlog.services.records.publish_transactions import TransactionalStream
 from streamlog.services.records.routed_writes import RoutedWriter
-from streamlog.services.records.stream_order import ResponseQueue, WriteQueues
+from streamlog.services.records.stream_order import QueuedWrite, ResponseQueue, WriteQueues
 
 
 class PublishStreams:
@@ -120,19 +124,35 @@ class _Stream:
     async def _begin(self, request: pb.PublishStreamRequest, options: PublishOptions, tasks: asyncio.TaskGroup) -> None:
         try:
             prepared = await self._preparation.prepare(
-                self._topic, request.records, options, self._token, self._call, alone=True
+                self._topic,
+                request.records,
+                options,
+                self._token,
+                self._call,
+                alone=True,
+                repeatable=self._returns_token,
             )
         except (InvalidRequestError, InvalidTopicError):
             raise
         except StreamlogError as error:
+            if self._returns_token:
+                raise
             self.answers.add(self._refusal(request, error))
             return
         assert prepared.token is not None
         self._token = prepared.token
         deadline = self._clock.monotonic() + options.timeout_ms / 1000
-        queued = [self._queues.join(placed.write) for placed in prepared.batches]
-        writes = [tasks.create_task(counted(self._queues.write(one, prepared.acks, deadline))) for one in queued]
+        queued = [(placed, self._queues.join(placed.write)) for placed in prepared.batches]
+        writes = [tasks.create_task(counted(self._write(prepared, *one, deadline))) for one in queued]
         self.answers.add(tasks.create_task(counted(self._answer_of(prepared, writes))))
+
+    async def _write(
+        self, prepared: PreparedPublish, placed: PlacedBatch, queued: QueuedWrite, deadline: float
+    ) -> WriteResult:
+        try:
+            return await self._queues.write(queued, prepared.acks, deadline)
+        except StreamlogError as error:
+            raise prepared.reason(placed, error) from error
 
     async def _answer_of(
         self, prepared: PreparedPublish, writes: list[asyncio.Task[WriteResult]]
@@ -143,10 +163,8 @@ class _Stream:
         )
 
     def _refusal(self, request: pb.PublishStreamRequest, error: StreamlogError) -> pb.PublishStreamResponse:
-        """Nothing was written, and the sequences are unchanged."""
-        return pb.PublishStreamResponse(
-            results=convert.none_published(request.records, error), producer_token=self._returned(self._token)
-        )
+        """Nothing was written, and the sequences are unchanged. The stream has no token."""
+        return pb.PublishStreamResponse(results=convert.none_published(request.records, error))
 
     def _returned(self, token: ProducerToken | None) -> bytes:
         return token.encode() if self._returns_token and token is not None else b""

@@ -33,7 +33,6 @@ from streamlog.services.common.forwarding import Peers
 from streamlog.services.records.gathering.batch_write import UNCERTAIN, BatchWrite, WriteResult
 from streamlog.services.records.gathering.gathered_writes import GatheredWrites
 from streamlog.services.records.gathering.produce_calls import ProduceCalls
-from streamlog.services.records.producer_token import SEQUENCES
 
 _OFFSET_UNKNOWN: Final = WriteResult(NO_OFFSET, NO_TIMESTAMP)
 
@@ -75,7 +74,7 @@ class RoutedWriter:
             try:
                 return await self._attempt(write, acks, deadline, placed)
             except OutOfOrderSequenceError as error:
-                if _is_duplicate(write, error):
+                if write.base_sequence is not None and error.is_repeat(write.base_sequence, write.count):
                     return _OFFSET_UNKNOWN
                 failure: StreamlogError = error  # an earlier batch is still in flight, or lost
             except StreamlogError as error:
@@ -182,17 +181,6 @@ class RoutedWriter:
 
 async def _acknowledged(written: WriteResult) -> WriteResult:
     return written
-
-
-def _is_duplicate(write: BatchWrite, error: OutOfOrderSequenceError) -> bool:
-    """Batches are written in the order of their sequences. So a batch below the expected sequence is in the log, but
-    too far back for the leader to know its offset (it keeps the last five batches).
-    """
-    expected = error.details.get("limit")
-    if write.base_sequence is None or not isinstance(expected, int):
-        return False
-    behind = (expected - write.base_sequence) % SEQUENCES
-    return write.count <= behind < SEQUENCES // 2
 
 
 def _as_unknown(error: StreamlogError) -> StreamlogError:

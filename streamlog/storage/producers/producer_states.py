@@ -28,7 +28,7 @@ reading the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -160,7 +160,7 @@ class ProducerStates:
             return None
         expected = next_sequence(producer.last_sequence)
         if first != expected:
-            raise self._out_of_order(batch, expected)
+            raise self._out_of_order(batch, expected, producer.batches)
         return None
 
     def check_marker(self, batch: BatchHeader, marker: EndTransactionMarker) -> bool:
@@ -253,10 +253,11 @@ class ProducerStates:
         )
 
     @staticmethod
-    def _out_of_order(batch: BatchHeader, expected: int) -> OutOfOrderSequenceError:
+    def _out_of_order(batch: BatchHeader, expected: int, seen: Sequence[BatchSeen] = ()) -> OutOfOrderSequenceError:
         return OutOfOrderSequenceError(
             f"producer {batch.producer_id} sent sequence {batch.base_sequence}, {expected} was expected",
             producer_id=batch.producer_id,
             field="base_sequence",
             limit=expected,
+            **({"oldest": seen[0].first_sequence} if seen else {}),
         )

@@ -59,6 +59,7 @@ def test_retries_get_their_first_offsets_and_gaps_are_refused(rig: Rig) -> None:
     [
         ("max.message.bytes", "1000", MessageTooLargeError),
         ("message.timestamp.before.max.ms", "1", InvalidTimestampError),
+        ("cleanup.policy", "compact", InvalidRecordError),
     ],
 )
 def test_a_retry_of_what_the_topic_would_refuse_now_is_a_success(
@@ -80,6 +81,22 @@ def test_a_retry_of_what_the_topic_would_refuse_now_is_a_success(
         with pytest.raises(error):
             rig.do(partial(append_to, leader, new))
     assert leader.log_end_offset == 1
+
+
+def test_a_late_retry_of_what_the_topic_would_refuse_now_is_one(rig: Rig) -> None:
+    """Its offset is no longer known. A batch that only begins there is another one."""
+    rig.create()
+    rig.rest()
+    leader = rig.leader()
+    sent = [batch([bytes(1000)], producer=(9, 0, sequence)) for sequence in range(7)]
+    for one in sent:
+        rig.do(partial(append_to, leader, one))
+    rig.configure("max.message.bytes", "1000")
+    with pytest.raises(OutOfOrderSequenceError) as late:
+        rig.do(lambda: append_to(leader, sent[1]))
+    assert (late.value.is_repeat(1, 1), late.value.is_repeat(1, 2)) == (True, False)
+    with pytest.raises(MessageTooLargeError):
+        rig.do(lambda: append_to(leader, batch([bytes(500)] * 2, producer=(9, 0, 1))))
 
 
 def test_a_batch_without_a_producer_id_is_refused_by_its_first_check(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

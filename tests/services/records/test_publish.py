@@ -9,7 +9,7 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
 
-from streamlog.api.pb import common_pb2
+from streamlog.api.pb import admin_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import StreamlogError
@@ -19,7 +19,7 @@ from streamlog.services.records.producer_token import decode_token
 from streamlog.services.records.publish import STICKY_BYTES
 from streamlog.sim import Order
 from tests.services.records.publish_calls import RECORDS, answers, log, log_values, publish, records, token
-from tests.services.world import Cluster, simulate
+from tests.services.world import ADMIN, Cluster, simulate
 
 
 @pytest.mark.parametrize("node", [1, 2])
@@ -156,7 +156,7 @@ async def on_stream(cluster: Cluster, *messages: pb.PublishRecord, token: bytes 
         return list(first.results)
 
 
-@pytest.mark.parametrize("way", ["Publish", "PublishStream", "PublishStream with a token"])
+@pytest.mark.parametrize("way", ["Publish", "PublishStream"])
 def test_a_bad_record_fails_alone_with_its_own_message(way: str) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
@@ -174,7 +174,7 @@ def test_a_bad_record_fails_alone_with_its_own_message(way: str) -> None:
         if way == "Publish":
             results = list((await publish(cluster, *messages)).results)
         else:
-            results = await on_stream(cluster, *messages, token=await token(cluster) if "token" in way else b"")
+            results = await on_stream(cluster, *messages)
         written = [(one.partition, one.offset) for one in results if not one.HasField("error")]
         assert written == [(0, 0), (1, 0), (0, 1)]
         assert [one.error.code for one in results] == [
@@ -192,6 +192,25 @@ def test_a_bad_record_fails_alone_with_its_own_message(way: str) -> None:
             assert results[index].offset == -1
         assert await log_values(cluster) == [b"a", b"g"]
         assert await log_values(cluster, partition=1) == [b"f", b"next"][: 1 if way == "Publish" else 2]
+
+    simulate(story)
+
+
+def test_on_a_stream_with_a_token_what_the_request_itself_says_fails_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2)
+        messages = [
+            pb.PublishRecord(value=b"a", partition=0),
+            pb.PublishRecord(value=b"b", partition=9),
+            pb.PublishRecord(value=b"c", timestamp_ms=-1),
+            pb.PublishRecord(value=b"e", headers=MANY_HEADERS),
+            pb.PublishRecord(value=b"g", partition=0),
+        ]
+        results = await on_stream(cluster, *messages, token=await token(cluster))
+        codes = ["", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST", "INVALID_REQUEST", ""]
+        assert [one.error.code for one in results] == codes
+        assert await log_values(cluster) == [b"a", b"g"]
 
     simulate(story)
 
@@ -357,7 +376,118 @@ def test_more_batches_than_a_leader_remembers_are_still_not_written_twice() -> N
     simulate(story)
 
 
+async def configure(cluster: Cluster, name: str, value: str) -> None:
+    topic = admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name="t")
+    change = admin_pb2.ConfigAlteration(resource=topic, changes=[admin_pb2.ConfigChange(name=name, value=value)])
+    request = admin_pb2.AlterConfigsRequest(alterations=[change])
+    await cluster.call(ADMIN + "AlterConfigs", request, admin_pb2.AlterConfigsResponse)
+    await asyncio.sleep(1)
+
+
+LIMITS = [
+    ("max.message.bytes", "100"),
+    ("message.timestamp.before.max.ms", "1"),
+    ("cleanup.policy", "compact"),
+]
+
+
+@pytest.mark.parametrize(("setting", "value"), LIMITS, ids=[row[0] for row in LIMITS])
+@pytest.mark.parametrize("streams", [False, True], ids=["Publish", "PublishStream"])
+def test_a_repetition_of_what_the_topic_would_refuse_now_is_answered_as_at_first(
+    setting: str, value: str, streams: bool
+) -> None:
+    """Where the record was refused the second time, the sequences were others, and new records passed for old ones."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create()
+        given, wall = await token(cluster), cluster.node.ports.clock.wall_ms
+        requests = [
+            records(bytes(200), timestamp_ms=wall() - 60_000),
+            [pb.PublishRecord(key=b"k", value=b"b", timestamp_ms=wall() + 60_000)],
+        ]
+
+        async def write(node: int) -> tuple[list[int], bytes]:
+            if not streams:
+                current, places = given, []
+                for messages in requests:
+                    response = await publish(cluster, *messages, producer_token=current, node=node)
+                    current = response.producer_token
+                    places.append(response.results[0].offset)
+                return places, current
+            async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse, node) as calls:
+                await calls.send(pb.PublishStreamRequest(topic="t", records=requests[0], producer_token=given))
+                await calls.send(pb.PublishStreamRequest(records=requests[1]))
+                responses = await answers(calls, 2)
+                return [one.results[0].offset for one in responses], responses[-1].producer_token
+
+        first = await write(1)
+        await configure(cluster, setting, value)
+        assert first == await write(2) == await write(1)
+        assert len(await log_values(cluster)) == 2
+
+    simulate(story)
+
+
+def test_with_a_token_a_refused_record_comes_before_the_other_partitions() -> None:
+    """The call fails, and the others are not written in vain."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=3)
+        messages = [*records(b"a", partition=0), *records(bytes(2 << 20), partition=1), *records(b"b", partition=2)]
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, *messages, producer_token=await token(cluster))
+        assert (caught.value.code, caught.value.details["field"]) == ("MESSAGE_TOO_LARGE", "records[1]")
+        assert [await log_values(cluster, partition=index) for index in range(3)] == [[], [], []]
+
+    simulate(story)
+
+
+def test_other_records_with_a_used_token_do_not_pass_for_those_that_are_written() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        given = await token(cluster)
+        await publish(cluster, *records(b"a", b"b"), producer_token=given)
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, *records(b"c"), producer_token=given, options={"timeout_ms": 800})
+        assert caught.value.code == "OUT_OF_ORDER_SEQUENCE"
+        assert await log_values(cluster) == [b"a", b"b"]
+
+    simulate(story)
+
+
 # -- the stream
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"records": records(b"x", timestamp_ms=2**50)}, "INVALID_TIMESTAMP"),
+        ({"records": records(b"x"), "topic": "missing"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
+def test_a_refusal_that_may_change_ends_a_stream_with_a_token(fields: dict[str, Any], code: str) -> None:
+    """Where it went on, and the requests were sent again, those behind had the sequences of others."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        given = await token(cluster)
+        async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse) as calls:
+            await calls.send(pb.PublishStreamRequest(topic="t", records=records(b"a"), producer_token=given))
+            (first,) = await answers(calls, 1)
+            await calls.send(pb.PublishStreamRequest(**fields))
+            await calls.send(pb.PublishStreamRequest(topic="t", records=records(b"b")))
+            with pytest.raises(StreamlogError) as caught:
+                await answers(calls, 1)
+            assert caught.value.code == code
+        assert await log_values(cluster) == [b"a"]
+        again = await publish(cluster, *records(b"c"), producer_token=first.producer_token)
+        assert again.results[0].offset == 1
+
+    simulate(story)
 
 
 @pytest.mark.parametrize("node", [1, 2])

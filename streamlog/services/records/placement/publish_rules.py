@@ -1,6 +1,7 @@
 """What a topic's settings say about records that are published to it, resolved once for each version of the settings.
 
-A record that the leader would refuse is refused before anything is written. Leaders check again.
+A record that the leader would refuse is refused before anything is written, unless a leader may have it already.
+Leaders check again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 from streamlog.api.convert.records.publish import NewRecord
 from streamlog.config import Config
 from streamlog.config.settings import topic_settings
-from streamlog.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
+from streamlog.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError, StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.records import Codec
 from streamlog.records.header import HEADER_SIZE
@@ -48,17 +49,17 @@ class PublishRules:
         """`wanted`: Kafka's name of the codec that the request asks for; empty: the topic's."""
         return _CODECS[wanted] if wanted else self._codec
 
-    def check(self, record: NewRecord, index: int, now_ms: int) -> None:
-        """MessageTooLargeError, InvalidRecordError, InvalidTimestampError."""
+    def refusal(self, record: NewRecord, index: int, now_ms: int) -> StreamlogError | None:
+        """Why its leader would refuse it now; None: it would not."""
         if record.size_bytes + _RECORD_OVERHEAD > self.size_max:
-            raise MessageTooLargeError(
+            return MessageTooLargeError(
                 f"record {index} has {record.size_bytes} bytes, too many for topic {self._topic}, whose batches have "
                 f"at most {self.size_max} (max.message.bytes): make the record smaller, or raise the topic's limit",
                 field=f"records[{index}]",
                 limit=self.size_max,
             )
         if self._compacted and record.key is None:
-            raise InvalidRecordError(
+            return InvalidRecordError(
                 f"record {index} has no key: topic {self._topic} is compacted (cleanup.policy), so each record needs "
                 "one",
                 field=f"records[{index}].key",
@@ -66,12 +67,13 @@ class PublishRules:
         if self._checks_time:
             earliest, latest = now_ms - self._before_max_ms, now_ms + self._after_max_ms
             if not earliest <= record.timestamp_ms <= latest:
-                raise InvalidTimestampError(
+                return InvalidTimestampError(
                     f"record {index} has the timestamp {record.timestamp_ms}, topic {self._topic} accepts {earliest} "
                     f"to {latest} (message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
                     field=f"records[{index}].timestamp_ms",
                     limit=latest if record.timestamp_ms > latest else earliest,
                 )
+        return None
 
 
 class PublishRulesTable:
