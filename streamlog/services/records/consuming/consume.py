@@ -205,7 +205,7 @@ class _Stream:
 
     async def _send_records(self) -> None:
         while True:
-            for skipped in self._member.take_skipped():
+            for skipped in self._member.take_skipped(self._left_partition):
                 await self._report_skipped(skipped)
             if self._pace is not None and self._pace.active:
                 await self._pace.wait()
@@ -299,8 +299,12 @@ class _Stream:
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Discard records that were not sent yet."""
-        if self._left is not None and TopicPartition(self._left[0].topic, self._left[0].partition) in set(partitions):
+        if self._left_partition in set(partitions):
             self._left = None
+
+    @property
+    def _left_partition(self) -> TopicPartition | None:
+        return None if self._left is None else TopicPartition(self._left[0].topic, self._left[0].partition)
 
     def _on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._forget(partitions)

@@ -18,7 +18,7 @@ from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.rebalancing import Listeners
 from streamlog.config import load_consumer
 from streamlog.errors import CorruptBatchError, MaxPollIntervalError
-from streamlog.model import TopicPartition
+from streamlog.model import PartitionId, TopicPartition
 from streamlog.ports import Ports
 from streamlog.services.records.consuming.consume_status import MemberStanding
 
@@ -123,10 +123,20 @@ class ConsumeMember:
         """None: not assigned now."""
         return self._reader.fetcher.readers.get(partition)
 
-    def take_skipped(self) -> list[CorruptBatchError]:
-        """Those since the last call."""
-        taken, self._skipped[:] = self._skipped[:], []
+    def take_skipped(self, left: TopicPartition | None) -> list[CorruptBatchError]:
+        """Those since the last call that reading has come to. Prefetched batches before one, and the rest of a batch of
+        `left`, have to be sent first.
+        """
+        taken = [one for one in self._skipped if self._has_come_to(one, left)]
+        self._skipped[:] = [one for one in self._skipped if one not in taken]
         return taken
+
+    def _has_come_to(self, skipped: CorruptBatchError, left: TopicPartition | None) -> bool:
+        partition = TopicPartition(skipped.topic, PartitionId(skipped.partition))
+        reader = self.reader(partition)
+        if reader is None:
+            return True  # it is no longer assigned
+        return partition != left and reader.position is not None and reader.position >= skipped.offset
 
     def wake(self) -> None:
         """`next_batch` looks again."""

@@ -13,7 +13,16 @@ from streamlog.api import calls
 from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client import AsyncAdmin
-from streamlog.errors import CorruptBatchError, NetworkError, StreamlogError, UnknownTopicOrPartitionError
+from streamlog.client.consumer.aborted import AbortedTransactions
+from streamlog.errors import (
+    CorruptBatchError,
+    CorruptMessageError,
+    NetworkError,
+    StreamlogError,
+    UnknownTopicOrPartitionError,
+)
+from streamlog.ports import Buffer
+from streamlog.records import BatchHeader
 from tests.client.groups.group_stage import GroupStage, perform
 from tests.storage.batches import batch, poison
 
@@ -120,10 +129,15 @@ async def poisoned(stage: GroupStage) -> None:
     """Topic `p`, of one partition: a batch that cannot be decoded at offset 1, one record before it and one behind."""
     async with AsyncAdmin(ports=stage.ports, bootstrap_servers=stage.bootstrap) as admin:
         await admin.create_topic("p", 1, configs={"record.validation.enable": "false"})
+    await produce(stage, "p", batch([b"before"]), poison(codec=1), batch([b"after"]))
+
+
+async def produce(stage: GroupStage, topic: str, *batches: bytes) -> None:
+    """To partition 0, one after the other."""
     channel = stage.ports.network.connect("n1:9092")
     produce = calls.unary("streamlog.v1.Batches/Produce", batches_pb2.ProduceResponse)
-    for data in (batch([b"before"]), poison(codec=1), batch([b"after"])):
-        part = batches_pb2.PartitionBatches(topic="p", partition=0, batches=data)
+    for data in batches:
+        part = batches_pb2.PartitionBatches(topic=topic, partition=0, batches=data)
         request = batches_pb2.ProduceRequest(acks=common_pb2.ACKS_ALL, partitions=[part])
         async with asyncio.timeout(30):
             while (await produce(channel, request, timeout_s=10)).results[0].HasField("error"):  # noqa: ASYNC110  virtual time
@@ -154,6 +168,35 @@ def test_it_is_skipped_by_choice() -> None:
             await client.until(lambda: len(client.got) == 2)
             assert client.got == [(0, 0), (0, 2)]
             assert client.skipped == [(1, 2)]
+
+    run_story(story)
+
+
+def test_what_is_skipped_counts_when_the_records_before_it_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged control batch is found when it is fetched: the offset behind it was committed at once, before records
+    that were prefetched and not sent.
+    """
+
+    def skips(self: AbortedTransactions, data: Buffer, at: int, header: BatchHeader) -> bool:
+        if header.base_offset == 2:
+            raise CorruptMessageError("damaged", position=at)
+        return False
+
+    monkeypatch.setattr(AbortedTransactions, "skips", skips)
+
+    async def story(stage: GroupStage) -> None:
+        await produce(stage, "t", *(batch([b"%d" % offset]) for offset in range(4)))
+        async with consuming(stage) as client:
+            chosen = {"on_corrupt_batch": pb.CORRUPT_BATCH_POLICY_SKIP}
+            await client.join(credits=1, isolation_level=common_pb2.ISOLATION_LEVEL_READ_COMMITTED, **chosen)
+            await client.until(lambda: client.got == [(0, 0)])
+            await client.send(acks={0: 0})
+            await client.until(lambda: client.committed == {0: 1})
+            await client.send(credits=9)
+            await client.until(lambda: client.got == [(0, 0), (0, 1), (0, 3)])
+            assert client.skipped == [(2, 3)]
+            await client.send(acks={0: 3})
+            await client.until(lambda: client.committed == {0: 4})
 
     run_story(story)
 
