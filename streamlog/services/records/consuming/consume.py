@@ -123,6 +123,7 @@ class _Stream:
         self._granted = False  # the first credits are not acknowledgements
         self._sent = SentRecords()
         self._left: tuple[ConsumerBatch, Iterator[Fields]] | None = None  # rest of a batch, which waits for credits
+        self._next: Fields | None = None  # its first record, where that was taken and did not fit the last response
         self._revoked: dict[TopicPartition, None] = {}
         self._released: dict[TopicPartition, None] = {}
         self._acknowledged = asyncio.Event()
@@ -223,10 +224,11 @@ class _Stream:
         partition = TopicPartition(batch.topic, batch.partition)
         some: list[Fields] = []
         size = STATUS_OVERHEAD
-        for each in fields:
+        first, self._next = self._next, None
+        for each in fields if first is None else chain((first,), fields):
             size += record_size(each)
             if some and size > self._wanted.response_bytes_max:
-                self._left = batch, chain([each], fields)
+                self._next = each
                 break
             some.append(each)
             if len(some) == self._credits:
@@ -300,7 +302,7 @@ class _Stream:
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Discard records that were not sent yet."""
         if self._left_partition in set(partitions):
-            self._left = None
+            self._left = self._next = None
 
     @property
     def _left_partition(self) -> TopicPartition | None:

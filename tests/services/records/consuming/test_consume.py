@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -222,6 +224,27 @@ def test_any_node_serves_and_only_what_is_acknowledged_is_committed(node: int) -
         assert await stage.committed() == [6, 10]
 
     run_story(story, nodes=3)
+
+
+def test_a_batch_in_many_responses_is_kept_as_it_is() -> None:
+    """Each response wrapped the rest of the batch once more: slower each time, and a crash at some hundred thousand."""
+
+    async def story(stage: GroupStage) -> None:
+        await produce(stage, "t", batch([b"%d" % offset for offset in range(300)]))
+        before = chains()
+        async with consuming(stage) as client:
+            await client.join(credits=200, response_bytes_max=1)
+            await client.until(lambda: len(client.got) == 200)
+            assert chains() < before + 100
+            await client.send(credits=200)
+            await client.until(lambda: len(client.got) == 300)
+        assert client.got == [(0, offset) for offset in range(300)]
+        assert client.news.count("records") == 300
+
+    def chains() -> int:
+        return sum(type(one) is chain for one in gc.get_objects())
+
+    run_story(story)
 
 
 def test_no_more_than_the_credits_is_sent() -> None:
