@@ -364,6 +364,9 @@ class _Stream:
                     self._sent.put_back(taken)
                     return False
                 return True
+            except asyncio.CancelledError:  # the stream ends, and commits once more
+                self._sent.put_back(taken)
+                raise
         for one, (offset, _) in taken.items():
             committed = pb.ConsumeCommitted(topic=one.topic, partition=one.partition, offset=offset)
             await self._send(pb.ConsumeResponse(committed=committed))

@@ -16,6 +16,7 @@ from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client import AsyncAdmin
 from streamlog.client.consumer.aborted import AbortedTransactions
+from streamlog.client.groups.consumer_group import ToCommit
 from streamlog.errors import (
     CorruptBatchError,
     CorruptMessageError,
@@ -25,6 +26,7 @@ from streamlog.errors import (
 )
 from streamlog.ports import Buffer
 from streamlog.records import BatchHeader
+from streamlog.services.records.consuming.consume_member import ConsumeMember
 from tests.client.groups.group_stage import GroupStage, perform
 from tests.storage.batches import batch, poison
 
@@ -224,6 +226,31 @@ def test_any_node_serves_and_only_what_is_acknowledged_is_committed(node: int) -
         assert await stage.committed() == [6, 10]
 
     run_story(story, nodes=3)
+
+
+def test_what_is_being_committed_when_the_stream_ends_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = ConsumeMember.commit
+
+    async def story(stage: GroupStage) -> None:
+        begun = asyncio.Event()
+
+        async def first_takes_long(self: ConsumeMember, offsets: ToCommit) -> None:
+            if not begun.is_set():
+                begun.set()
+                await asyncio.Event().wait()
+            await commit(self, offsets)
+
+        monkeypatch.setattr(ConsumeMember, "commit", first_takes_long)
+        await stage.write(10, partitions=1)
+        async with consuming(stage) as client:
+            await client.join(credits=100)
+            await client.until(lambda: len(client.got) == 10)
+            await client.send(acks={0: 9})
+            await begun.wait()
+            await client.leave()
+        assert await stage.committed() == [10, None]
+
+    run_story(story)
 
 
 def test_a_batch_in_many_responses_is_kept_as_it_is() -> None:
