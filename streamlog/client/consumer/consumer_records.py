@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from streamlog.client.consumer.corrupt_batches import UNREADABLE, CorruptBatches, corrupt_batch
+from streamlog.errors import StreamlogError
 from streamlog.model import Offset, TopicPartition
-from streamlog.ports import Buffer
+from streamlog.ports import Buffer, Workers
 from streamlog.records import (
     BatchHeader,
+    Codec,
     Headers,
     Record,
     RecordColumns,
@@ -29,6 +31,7 @@ from streamlog.records import (
 from streamlog.records.columns.columnar import columns_of
 from streamlog.records.columns.lazy_numpy import np
 from streamlog.records.decode import Fields, iter_rows
+from streamlog.records.header import CODEC_MASK
 
 _new: Final = tuple.__new__
 """Without a named tuple's own constructor, which is a Python function: `map` calls this one inside the interpreter."""
@@ -106,7 +109,20 @@ class ConsumerBatch:
 
         CorruptBatchError; with on.corrupt.batch=skip the iterator is empty instead.
         """
-        fields = self._checked(iter_fields)
+        return self._from_first(self._checked(iter_fields))
+
+    async def fields_by(self, workers: Workers) -> Iterator[Fields]:
+        """As `fields`. A compressed batch is decoded by a worker."""
+        if self.header.attributes & CODEC_MASK == Codec.NONE:
+            return self.fields()
+        try:
+            fields = await workers.run(self._decoded, iter_fields)
+        except UNREADABLE as error:
+            self._skip(error)
+            return iter(())
+        return self._from_first(fields)
+
+    def _from_first(self, fields: Iterator[Fields] | None) -> Iterator[Fields]:
         if fields is None:
             return iter(())
         if self.header.base_offset >= self._first:
@@ -150,12 +166,19 @@ class ConsumerBatch:
     def _checked(self, decode: Callable[[Buffer, int], T]) -> T | None:
         """None: it cannot be decoded, and is skipped. CorruptBatchError."""
         try:
-            if self._check:
-                check_crc(self._data, self._at, self.header)
-                self._check = False
-            return decode(self._data, self._at)
+            return self._decoded(decode)
         except UNREADABLE as error:
-            found = corrupt_batch(self._topic_partition, self.header.base_offset, self.next_offset, error)
-            if self._corrupt is not None and self._corrupt.skips(found):
-                return None
+            self._skip(error)
+            return None
+
+    def _decoded(self, decode: Callable[[Buffer, int], T]) -> T:
+        if self._check:
+            check_crc(self._data, self._at, self.header)
+            self._check = False
+        return decode(self._data, self._at)
+
+    def _skip(self, error: StreamlogError) -> None:
+        """CorruptBatchError where it is not to be skipped."""
+        found = corrupt_batch(self._topic_partition, self.header.base_offset, self.next_offset, error)
+        if self._corrupt is None or not self._corrupt.skips(found):
             raise found from error

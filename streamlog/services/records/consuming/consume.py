@@ -40,7 +40,7 @@ from streamlog.errors import CorruptBatchError, InvalidRequestError, StreamlogEr
 from streamlog.metadata.view import MetadataView
 from streamlog.metrics import Traffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
-from streamlog.ports import CallPace, Ports
+from streamlog.ports import CallPace, Ports, Workers
 from streamlog.records.decode import Fields
 from streamlog.services.records.consuming.consume_member import ConsumeMember
 from streamlog.services.records.consuming.consume_status import (
@@ -74,7 +74,8 @@ class ConsumeHandler:
         up = convert.up(first, by_credit=wanted.by_credit, first=True)
         if wanted.fail_unknown:
             await self._check_topics(wanted.topics)
-        stream = _Stream(wanted, responses, self._backoff, self._traffic, self._view, call.info.pace)
+        workers = self._ports.workers
+        stream = _Stream(wanted, responses, self._backoff, self._traffic, self._view, workers, call.info.pace)
         member = ConsumeMember(wanted, self._servers(), self._ports, stream.give_up, self._epoch())
         await stream.serve(member, up, requests)
 
@@ -110,9 +111,11 @@ class _Stream:
         backoff: Backoff,
         traffic: Traffic,
         view: MetadataView,
+        workers: Workers,
         pace: CallPace | None,
     ) -> None:
         self._pace = pace
+        self._workers = workers
         self._wanted = wanted
         self._view = view
         self._is_quiet = False  # nothing was sent since the last status
@@ -213,7 +216,8 @@ class _Stream:
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)
                 if batch is not None:
-                    self._left = batch, batch.fields()
+                    # No partition is revoked meanwhile: only `next_batch` begins that.
+                    self._left = batch, await batch.fields_by(self._workers)
             elif self._credits > 0:
                 await self._send_some(*self._left)
             else:

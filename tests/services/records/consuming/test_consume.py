@@ -25,8 +25,9 @@ from streamlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from streamlog.ports import Buffer
-from streamlog.records import BatchHeader
+from streamlog.records import BatchFields, BatchHeader, Codec, encode_batch
 from streamlog.services.records.consuming.consume_member import ConsumeMember
+from streamlog.sim.workers import SimWorkers
 from tests.client.groups.group_stage import GroupStage, perform
 from tests.storage.batches import batch, poison
 
@@ -249,6 +250,27 @@ def test_what_is_being_committed_when_the_stream_ends_is_committed(monkeypatch: 
             await begun.wait()
             await client.leave()
         assert await stage.committed() == [10, None]
+
+    run_story(story)
+
+
+def test_batches_are_decompressed_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, ran = SimWorkers.run, list[str]()
+
+    async def noted(self: SimWorkers, work: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if work.__qualname__ == "ConsumerBatch._decoded":
+            ran.append(given[0].__name__)
+        return await run(self, work, *given, **named)
+
+    monkeypatch.setattr(SimWorkers, "run", noted)
+
+    async def story(stage: GroupStage) -> None:
+        packed = encode_batch([b"b"], timestamps=1000, fields=BatchFields(codec=Codec.GZIP))
+        await produce(stage, "t", batch([b"a"]), packed, batch([b"c"]))
+        async with consuming(stage) as client:
+            await client.join(credits=9)
+            await client.until(lambda: client.got == [(0, 0), (0, 1), (0, 2)])
+        assert ran == ["iter_fields"]
 
     run_story(story)
 
