@@ -51,28 +51,27 @@ class ProducerToken(Struct, frozen=True, kw_only=True):
         return self.sequences.get(partition, 0)
 
     def after(self, topic_id: TopicId, count: int, written: Mapping[PartitionId, int]) -> ProducerToken:
-        """The token after `written` records to each partition of a topic with `count` partitions.
-
-        InvalidRequestError if there are too many partitions for a token.
-        """
+        """The token after `written` records to each partition of a topic with `count` partitions."""
         sequences = dict(self.sequences)
         for index, records in written.items():
             partition = (topic_id, index)
             sequences[partition] = (self.sequence_of(partition) + records) % SEQUENCES
-        token = ProducerToken(
+        return ProducerToken(
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             sequences=sequences,
             counts={**self.counts, topic_id: count},
         )
-        if token.size_bytes > TOKEN_BYTES_MAX:
+
+    def check_size(self) -> None:
+        """Before anything is written whose response has the token. InvalidRequestError."""
+        if self.size_bytes > TOKEN_BYTES_MAX:
             raise InvalidRequestError(
-                f"this producer writes to {len(sequences)} partitions of {len(token.counts)} topics, more than a "
+                f"this producer writes to {len(self.sequences)} partitions of {len(self.counts)} topics, more than a "
                 f"producer_token of {TOKEN_BYTES_MAX} bytes can hold: use a producer for each topic",
                 field="producer_token",
                 limit=TOKEN_BYTES_MAX,
             )
-        return token
 
     @property
     def size_bytes(self) -> int:

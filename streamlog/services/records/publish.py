@@ -161,6 +161,8 @@ class Preparation:
             for batch in batches:
                 written[batch.write.partition] = written.get(batch.write.partition, 0) + batch.write.count
             token = token.after(topic.topic_id, count, written)
+            if repeatable:
+                token.check_size()
         return PreparedPublish(
             records=records, refused=refused, doubted=doubted, batches=batches, acks=options.acks, token=token
         )

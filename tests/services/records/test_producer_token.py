@@ -91,5 +91,6 @@ def test_sequences_wrap_as_kafkas_do() -> None:
 
 def test_too_many_partitions_for_a_token() -> None:
     token = ProducerToken(producer_id=ProducerId(1), producer_epoch=ProducerEpoch(0))
+    token.check_size()
     with pytest.raises(InvalidRequestError, match="use a producer for each topic"):
-        token.after(TOPIC, 9_000, {PartitionId(index): 1 for index in range(9_000)})
+        token.after(TOPIC, 9_000, {PartitionId(index): 1 for index in range(9_000)}).check_size()

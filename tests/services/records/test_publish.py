@@ -15,6 +15,7 @@ from streamlog.client.producer.partitioner import hash_partition
 from streamlog.errors import StreamlogError
 from streamlog.model import BrokerId, PartitionId
 from streamlog.ports import RpcError
+from streamlog.services.records import producer_token
 from streamlog.services.records.producer_token import decode_token
 from streamlog.services.records.publish import STICKY_BYTES
 from streamlog.sim import Order
@@ -529,6 +530,29 @@ def test_a_request_that_cannot_be_written_is_answered_and_the_stream_goes_on(fie
             first, refused, third = await answers(calls, 3)
             assert [result.error.code for result in refused.results] == [code] * len(fields["records"])
             assert (first.results[0].offset, third.results[0].offset) == (0, 1)
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_only_a_token_that_is_returned_bounds_the_partitions(monkeypatch: pytest.MonkeyPatch, has_token: bool) -> None:
+    """A stream without one ended at its 2,729th partition."""
+    monkeypatch.setattr(producer_token, "TOKEN_BYTES_MAX", 100)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=4)
+        given = await token(cluster) if has_token else b""
+        async with cluster.stream(RECORDS + "PublishStream", pb.PublishStreamResponse) as calls:
+            for partition in range(4):
+                messages = records(b"a", partition=partition)
+                await calls.send(pb.PublishStreamRequest(topic="t", records=messages, producer_token=given))
+                given = b""
+            if has_token:
+                with pytest.raises(StreamlogError, match="use a producer for each topic"):
+                    await answers(calls, 4)
+            else:
+                assert [one.results[0].offset for one in await answers(calls, 4)] == [0] * 4
 
     simulate(story)
 
