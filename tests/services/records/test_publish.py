@@ -216,6 +216,26 @@ def test_on_a_stream_with_a_token_what_the_request_itself_says_fails_alone() -> 
     simulate(story)
 
 
+@pytest.mark.parametrize("way", ["Publish", "PublishStream"])
+def test_a_record_that_is_too_large_by_its_headers_fails_alone(way: str) -> None:
+    """Lengths of keys and values count too."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(partitions=2, max_message_bytes="100000")
+        headers = [pb.Header(key="h", value=b"")] * 900
+        large = pb.PublishRecord(value=bytes(100_000 - 61 - 64 - 900), headers=headers, partition=0)
+        messages = [large, *records(b"a", partition=0)]
+        if way == "Publish":
+            bad, good = (await publish(cluster, *messages)).results
+        else:
+            bad, good = await on_stream(cluster, *messages)
+        assert (bad.error.code, good.offset) == ("MESSAGE_TOO_LARGE", 0)
+        assert await log_values(cluster) == [b"a"]
+
+    simulate(story)
+
+
 def test_a_key_that_is_no_integer_fails_alone() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()
