@@ -212,7 +212,7 @@ class _Stream:
             for skipped in self._member.take_skipped(self._left_partition):
                 await self._report_skipped(skipped)
             if self._pace is not None and self._pace.active:
-                await self._pace.wait()
+                await self._wait_for_turn(self._pace)
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)
                 if batch is not None:
@@ -222,6 +222,16 @@ class _Stream:
                 await self._send_some(*self._left)
             else:
                 await self._member.next_batch(lambda: False)
+
+    async def _wait_for_turn(self, pace: CallPace) -> None:
+        """By the caller's quotas. Partitions are assigned and revoked meanwhile."""
+        turn = asyncio.create_task(counted(pace.wait()))
+        turn.add_done_callback(lambda _: self._member.wake())
+        try:
+            await self._member.settle_until(turn)
+        finally:
+            turn.cancel()
+        turn.result()
 
     async def _send_some(self, batch: ConsumerBatch, fields: Iterator[Fields]) -> None:
         """As many records as fit the message and the credits."""

@@ -5,6 +5,7 @@ It gives partitions up when the client has: the call decides when, by `give_up`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
@@ -145,6 +146,16 @@ class ConsumeMember:
     def on_activity(self) -> None:
         """A message of the client was received."""
         self.activity += 1
+
+    async def settle_until(self, done: asyncio.Future[None]) -> None:
+        """Partitions are assigned and revoked. `wake` has to be called when it is done. Raises what the coordinator
+        refuses.
+        """
+        while not done.done():
+            self._reader.check_open()
+            await self._group.settle()
+            if not done.done():
+                await self._reader.fetcher.wait_for_change()
 
     async def next_batch(self, wanted: Callable[[], bool]) -> ConsumerBatch | None:
         """When it is ready, and wanted; meanwhile partitions are assigned and revoked. None: look again. Raises what

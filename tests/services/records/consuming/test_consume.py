@@ -26,6 +26,7 @@ from streamlog.errors import (
 )
 from streamlog.ports import Buffer
 from streamlog.records import BatchFields, BatchHeader, Codec, encode_batch
+from streamlog.services.quotas import gate
 from streamlog.services.records.consuming.consume_member import ConsumeMember
 from streamlog.sim.workers import SimWorkers
 from tests.client.groups.group_stage import GroupStage, perform
@@ -359,6 +360,31 @@ def test_a_partition_that_is_released_is_read_again_from_what_was_acknowledged()
             await first.send(acks={moved: 6}, released=(moved,))
             await second.until(lambda: len(second.got) == 3)
             assert second.got == [(moved, offset) for offset in range(7, 10)]
+
+    run_story(story)
+
+
+def test_one_that_waits_for_its_quota_takes_part_in_rebalances(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = asyncio.Event()
+
+    async def wait(_: gate._Pace) -> None:
+        await turn.wait()
+
+    monkeypatch.setattr(gate._Pace, "active", True)
+    monkeypatch.setattr(gate._Pace, "wait", wait)
+
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage) as first, consuming(stage) as second:
+            await first.join(credits=100)
+            await first.until(lambda: first.owned == {0, 1})
+            assert first.got == []
+            await second.join(credits=100)
+            await first.until(lambda: "revoked" in first.news)
+            await second.until(lambda: second.owned == {0, 1} - first.owned)
+            turn.set()
+            await first.until(lambda: len(first.got) == 10)
+            await second.until(lambda: len(second.got) == 10)
 
     run_story(story)
 
