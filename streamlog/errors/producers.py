@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
 
 from streamlog.errors.base import StreamlogError
 
@@ -10,7 +10,9 @@ _SEQUENCES: Final = 1 << 31  # 2^31-1 is followed by 0
 
 
 class OutOfOrderSequenceError(StreamlogError):
-    """Details: `limit` (the sequence that was expected), `oldest` (the first one that the leader still remembers)."""
+    """Details: `limit` (the sequence that was expected), `oldest` (the first one that the leader still remembers), and
+    `oldest_offset` (of that one).
+    """
 
     code = "OUT_OF_ORDER_SEQUENCE"
 
@@ -20,6 +22,13 @@ class OutOfOrderSequenceError(StreamlogError):
         """
         oldest = self._number("oldest")
         return oldest is not None and count <= (oldest - first) % _SEQUENCES < _SEQUENCES // 2
+
+    def committed(self, high_watermark: int) -> Self:
+        """Without `oldest` while what is before it may still be lost: then it is no proof of a repeat."""
+        offset = self._number("oldest_offset")
+        if offset is None or offset <= high_watermark:
+            return self
+        return self.restored(self.message, {name: value for name, value in self.details.items() if name != "oldest"})
 
 
 class ProducerFencedError(StreamlogError):

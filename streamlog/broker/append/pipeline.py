@@ -247,24 +247,29 @@ class AppendPipeline:
             if header.magic != MAGIC or not header.has_producer:
                 raise refusal
             found = validate(batches, 0, len(batches), _UNLIMITED, now_ms)
-            header = found[0][1]
-            seen = self._log.producers.check(header)
-        except OutOfOrderSequenceError as error:
-            if error.is_repeat(header.base_sequence, header.last_offset_delta + 1):
-                raise
-            raise refusal from None
+            is_known = self._is_known(found[0][1])
         except StreamlogError:
             raise refusal from None
-        if seen is None:
+        if not is_known:
             raise refusal
         return self.write(batches, found, now_ms, acks)
+
+    def _is_known(self, batch: BatchHeader) -> bool:
+        """Whether it is in the log: `write` does not append it."""
+        try:
+            return self._log.producers.check(batch) is not None
+        except OutOfOrderSequenceError as error:
+            return error.is_repeat(batch.base_sequence, batch.last_offset_delta + 1)
 
     # -- stages 4 and 5: the log, then all who wait for it
 
     def write(self, batches: Buffer, found: Sequence[tuple[int, BatchHeader]], now_ms: int, acks: Acks) -> Appended:
         """Append valid batches, or a transaction marker."""
         leader, log = self._leader, self._log
-        appended = leader.append(batches, found, now_ms, acks_all=acks is Acks.ALL)
+        try:
+            appended = leader.append(batches, found, now_ms, acks_all=acks is Acks.ALL)
+        except OutOfOrderSequenceError as error:
+            raise (error.committed(leader.high_watermark) if acks is Acks.ALL else error) from None
         if appended.duplicate:
             return appended
         traffic = self._traffic

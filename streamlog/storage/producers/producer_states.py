@@ -259,5 +259,5 @@ class ProducerStates:
             producer_id=batch.producer_id,
             field="base_sequence",
             limit=expected,
-            **({"oldest": seen[0].first_sequence} if seen else {}),
+            **({"oldest": seen[0].first_sequence, "oldest_offset": seen[0].first_offset} if seen else {}),
         )

@@ -21,7 +21,7 @@ from streamlog.errors import (
     OutOfOrderSequenceError,
     StreamlogError,
 )
-from streamlog.model import Acks
+from streamlog.model import Acks, Offset
 from streamlog.records import BatchFields, Codec, codec_of, decode_batch, encode_batch, read_header, validate
 from streamlog.records.checks import record_check
 from streamlog.records.header import CRC_POSITION, CRC_START, HEADER_SIZE
@@ -97,6 +97,28 @@ def test_a_late_retry_of_what_the_topic_would_refuse_now_is_one(rig: Rig) -> Non
     assert (late.value.is_repeat(1, 1), late.value.is_repeat(1, 2)) == (True, False)
     with pytest.raises(MessageTooLargeError):
         rig.do(lambda: append_to(leader, batch([bytes(500)] * 2, producer=(9, 0, 1))))
+
+
+def test_a_late_retry_is_known_as_one_once_the_first_append_is_committed(rig: Rig) -> None:
+    """Before that it may be lost, when another replica leads."""
+    rig.create(replicas=(ME, OTHER))
+    rig.rest()
+    leader = rig.leader()
+    sent = [batch([b"a"], producer=(9, 0, sequence)) for sequence in range(7)]
+    for one in sent:
+        rig.do(partial(append_to, leader, one))
+    rig.rest()
+
+    def is_known(acks: Acks) -> bool:
+        with pytest.raises(OutOfOrderSequenceError) as late:
+            rig.do(lambda: append_to(leader, sent[0], acks))
+        return late.value.is_repeat(0, 1)
+
+    assert (is_known(Acks.ALL), is_known(Acks.LEADER)) == (False, True)
+    rig.do(lambda: leader.on_position(OTHER, Offset(1)))
+    assert not is_known(Acks.ALL)
+    rig.do(lambda: leader.on_position(OTHER, Offset(2)))
+    assert is_known(Acks.ALL)
 
 
 def test_a_batch_without_a_producer_id_is_refused_by_its_first_check(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
