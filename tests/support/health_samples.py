@@ -6,6 +6,8 @@ from typing import Any
 
 from streamlog.client.admin.values import (
     ClusterDescription,
+    ConfigEntry,
+    ConfigSource,
     NodeDescription,
     NodeState,
     TopicDescription,
@@ -30,6 +32,20 @@ def node(node_id: int, state: NodeState = NodeState.ACTIVE, *, clock_skew_ms: in
         metadata_version_min=1,
         metadata_version_max=1,
         clock_skew_ms=clock_skew_ms,
+    )
+
+
+def config_entry(name: str, value: str) -> ConfigEntry:
+    return ConfigEntry(
+        name=name,
+        value=value,
+        source=ConfigSource.DYNAMIC_ALL_BROKERS,
+        type="long",
+        read_only=False,
+        sensitive=False,
+        default_value=None,
+        valid_values="",
+        documentation="",
     )
 
 
