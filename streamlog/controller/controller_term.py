@@ -10,6 +10,8 @@
   read. After either, nothing is decided until it is applied.
 - Any failure in flight ends the controller term, since later decisions depend on the failed one. Nothing is decided
   once the quorum has another term, even if this node leads that one too.
+- A heartbeat renews its node's session when it arrives, for it may wait behind other commands or a slow commit until
+  its caller has given up. It is decided in its turn, like the others.
 - What an earlier controller term of the same Raft term has left in flight is still in the quorum's log. The next one
   decides nothing before all of that is applied: a decision without it would contradict it.
 
@@ -31,11 +33,20 @@ from streamlog.aio.group_tasks import unwrapped
 from streamlog.controller.horizon import Horizon
 from streamlog.controller.timers import ControllerTimers
 from streamlog.errors import InvariantError, NotControllerError, OutcomeUnknownError, StreamlogError, ThrottledError
+from streamlog.metadata.brokers.liveness import BrokerHeartbeat
 from streamlog.metadata.brokers.registration import RegisterBroker
 from streamlog.metadata.cluster import Bootstrap, TakeOver
 from streamlog.metadata.controller import Command, command_for, decide
 from streamlog.metadata.convert import BATCH_BYTES_MAX, encode_batch
-from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext, MetadataDecision, Then, Timer
+from streamlog.metadata.decision import (
+    BATCH_RECORDS,
+    BrokerSessionTimer,
+    ControllerContext,
+    MetadataDecision,
+    SetControllerTimer,
+    Then,
+    Timer,
+)
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.image.delta import look_ahead
 from streamlog.metadata.partitions.settle import Settle
@@ -151,12 +162,25 @@ class ControllerTerm:
         """
         if self._ended:
             raise NotControllerError("the leadership of the quorum has been lost")
+        if isinstance(command, BrokerHeartbeat):
+            self._renew_session(command)
         if len(self._queue) >= QUEUE_MAX:
             raise ThrottledError(f"{QUEUE_MAX} commands are queued at the controller already", limit=QUEUE_MAX)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.append(_Pending(command, answer))
         self._queue_changed.set()
         return await answer
+
+    def _renew_session(self, command: BrokerHeartbeat) -> None:
+        """Only one that runs: none does before TakeOver is applied, nor one that has expired. Not of a node that lags:
+        its heartbeats must not keep it unfenced while none of them is decided.
+        """
+        broker, context = self._view.image.brokers.get(command.broker_id), self._context()
+        session = BrokerSessionTimer(command.broker_id)
+        if broker is None or broker.epoch != command.broker_epoch or not self._timers.is_running(session):
+            return
+        if command.applied_index >= context.horizon:
+            self._timers.set(SetControllerTimer(session, context.settings.session_timeout_ms))
 
     async def run(self) -> None:
         """Run until cancelled, or until a StreamlogError: the leadership was lost, or the quorum refused a command."""

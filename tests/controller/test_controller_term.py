@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from streamlog.controller import controller_term
 from streamlog.errors import (
     NotControllerError,
     OutcomeUnknownError,
     StaleBrokerEpochError,
+    StreamlogError,
     ThrottledError,
 )
 from streamlog.metadata.brokers.liveness import BrokerHeartbeat, FenceBroker
@@ -234,6 +237,66 @@ def test_a_heartbeat_that_waits_beside_the_end_of_its_session_counts() -> None:
         await asyncio.gather(*blocked, beaten)
         await asyncio.sleep(1)
         assert not rule.view.image.brokers[NODE].fenced
+
+    run_story(story)
+
+
+async def beat(rule: Rule, heartbeat: BrokerHeartbeat, for_s: float) -> None:
+    """As a node does: a caller gives up after a third of the session."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + for_s
+    while loop.time() < end_s:
+        with contextlib.suppress(TimeoutError, StreamlogError):
+            async with asyncio.timeout(1):
+                await rule.term.ask(heartbeat)
+        await asyncio.sleep(0.5)
+
+
+def test_heartbeats_that_are_not_answered_in_time_renew_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit takes longer than a session, and the queue is full: the node was fenced, though it sends heartbeats."""
+    monkeypatch.setattr(controller_term, "QUEUE_MAX", 3)
+
+    async def story(rule: Rule) -> None:
+        await join(rule)
+        rule.quorum.held = True
+        blocked = []
+        for number in range(controller_term.IN_FLIGHT_MAX + 3):
+            blocked.append(rule.ask(topic(f"t{number}")))
+            await asyncio.sleep(0.1)
+        await beat(rule, heartbeat(rule), 10)
+        rule.quorum.held = False
+        rule.quorum.release()
+        await asyncio.gather(*blocked)
+        await asyncio.sleep(1)
+        assert not rule.view.image.brokers[NODE].fenced
+        assert "controller_timer" not in rule.events
+
+    run_story(story)
+
+
+def test_what_does_not_prove_that_the_registered_node_lives_renews_no_session() -> None:
+    """The heartbeats of a fenced node, of an earlier registration, and of a node that does not apply the metadata."""
+
+    async def story(rule: Rule) -> None:
+        await join(rule, 1, 2, 3)
+        fenced, stale, lagging = (heartbeat(rule, node) for node in (1, 2, 3))
+        await rule.term.ask(FenceBroker(broker_id=NODE, broker_epoch=fenced.broker_epoch))
+        await rule.term.ask(topic("t"))
+        await asyncio.sleep(2.9)
+        for node in (2, 3):
+            await rule.term.ask(heartbeat(rule, node))
+        rule.quorum.held = True
+        blocked = []
+        for number in range(controller_term.IN_FLIGHT_MAX):  # so that no heartbeat is decided
+            blocked.append(rule.ask(topic(f"t{number}")))
+            await asyncio.sleep(0.1)
+        stale = replace(stale, broker_epoch=BrokerEpoch(stale.broker_epoch - 1), applied_index=rule.view.image.index)
+        await asyncio.gather(*(beat(rule, one, 10) for one in (fenced, stale, lagging)))
+        assert rule.events.count("controller_timer") == 2
+        await asyncio.sleep(5)
+        assert rule.events.count("controller_timer") == 2
+        for task in blocked:
+            task.cancel()
 
     run_story(story)
 
