@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from msgspec import Struct
 
 from streamlog.api.pb import identification_pb2 as pb
 from streamlog.api.responses import parse_response, unusable
-from streamlog.errors import BrokerNotAvailableError, Status
+from streamlog.errors import BrokerNotAvailableError
 from streamlog.metadata.cluster import CLUSTER_ID_LENGTH_MAX
 from streamlog.metadata.records import Broker
 from streamlog.metadata.view import address
 from streamlog.model import BrokerId
-from streamlog.ports import Network, RpcError
+from streamlog.ports import Network, NoListenerError, RpcError
 
 IDENTIFY: Final = "/streamlog.internal.v1.Identification/Identify"
 PROBE_TIMEOUT_S: Final = 1.0
 """A running process answers within milliseconds. One that hangs is left to its session timeout."""
+PROBE_RETRY_S: Final = 0.2
 _RESPONSE_BYTES_MAX: Final = 16 << 10
 
 
@@ -58,12 +60,18 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
 async def is_gone(network: Network, broker: Broker) -> bool:
     """Whether the registered process is gone: its address refuses the connection, or another process answers.
 
-    No answer proves nothing, nor does one that is not valid.
+    Nothing else proves it: a name may not be resolved, or this process has no descriptor left, or a process that runs
+    closes the connection. One that is being killed does so, too, for a moment, so further attempts follow.
     """
-    try:
-        found = await identify(network, address(broker.host, broker.port), timeout_s=PROBE_TIMEOUT_S)
-    except RpcError as error:
-        return error.status is Status.UNAVAILABLE
-    except BrokerNotAvailableError:
-        return False
-    return found.incarnation_id != broker.incarnation_id
+    loop = asyncio.get_running_loop()
+    end = loop.time() + PROBE_TIMEOUT_S
+    while (left_s := end - loop.time()) > 0:
+        try:
+            found = await identify(network, address(broker.host, broker.port), timeout_s=left_s)
+        except NoListenerError:
+            return True
+        except (RpcError, BrokerNotAvailableError):
+            await asyncio.sleep(PROBE_RETRY_S)
+        else:
+            return found.incarnation_id != broker.incarnation_id
+    return False

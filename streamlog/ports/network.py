@@ -62,6 +62,10 @@ class NotSentError(RpcError):
     """UNAVAILABLE: there was no connection, so nothing of the call has left this process."""
 
 
+class NoListenerError(NotSentError):
+    """UNAVAILABLE: the host has refused the connection, so no process listens at the address."""
+
+
 class HandshakeError(NotSentError):
     """UNAVAILABLE: a process listens at the address, but no connection could be made with it, as by TLS. Retrying does
     not help until certificates or settings have changed. `is_refused_here`: this end refuses the node; else the node

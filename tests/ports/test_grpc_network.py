@@ -10,13 +10,14 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
 import pytest
 
 from streamlog.ports import CallInfo, RpcError, Stream
+from streamlog.ports.grpc_adapter import connecting
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.tls import credentials
@@ -30,6 +31,24 @@ ECHO = "/test.Service/Echo"
 
 async def echo(request: bytes, info: CallInfo) -> bytes:
     return f"{info.identity}".encode()
+
+
+@pytest.mark.parametrize("silent", [0, 1, None])
+async def test_a_host_refuses_only_if_none_of_its_addresses_is_silent(
+    silent: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead process is recognized by the refusal: one that listens at an address of its host may be running."""
+
+    async def addresses_of(host: str | None, port: int) -> list[Any]:
+        return [(socket.AF_INET, 0, 0, "", (f"127.0.0.{number}", port)) for number in range(2)]
+
+    async def connect(family: int, target: tuple[Any, ...], timeout_s: float) -> socket.socket:
+        raise TimeoutError if target[0] == f"127.0.0.{silent}" else ConnectionRefusedError
+
+    monkeypatch.setattr(connecting, "addresses_of", addresses_of)
+    monkeypatch.setattr(connecting, "_connect", connect)
+    with pytest.raises(ConnectionRefusedError if silent is None else TimeoutError):
+        await connecting.connected_socket("n1", 1, 1.0)
 
 
 def crash(error: Exception) -> None:

@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from streamlog.errors import Status
-from streamlog.ports import NotSentError
+from streamlog.ports import NoListenerError
 
 from .network_cases import Blocker, M, call, double, echo, serve
 from .networks import Net, eventually, on_both, outcome
@@ -19,7 +19,7 @@ async def test_an_address_where_nobody_listens_refuses_at_once(net: Net) -> None
     channel = net.client.connect(net.closed_address)
     begin = asyncio.get_running_loop().time()
     for _ in range(3):
-        with pytest.raises(NotSentError) as caught:
+        with pytest.raises(NoListenerError) as caught:
             await call(channel, timeout_s=9)
         assert caught.value.status is Status.UNAVAILABLE
 

@@ -36,7 +36,7 @@ from streamlog.ports.grpc_adapter.send_progress import SendProgress
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
 from streamlog.ports.grpc_adapter.tls.handshakes import closed_at_once, failed_handshake
-from streamlog.ports.network import HandshakeError, NotSentError, RpcError
+from streamlog.ports.network import HandshakeError, NoListenerError, NotSentError, RpcError
 
 _ENDED: Final = (ConnectionError, EOFError)
 
@@ -223,11 +223,12 @@ class GrpcChannel:
         if is_connected and isinstance(error, _ENDED):  # ConnectionEndedError among them
             return closed_at_once(self._address, expects_tls=connection.has_heard_tls)
         if isinstance(error, (OSError, ValueError, OverflowError)):
-            return self._no_connection(_reason(error))
+            return self._no_connection(_reason(error), is_refused=isinstance(error, ConnectionRefusedError))
         return None
 
-    def _no_connection(self, reason: str) -> NotSentError:
-        return NotSentError(Status.UNAVAILABLE, f"no connection to {self._address}: {reason}")
+    def _no_connection(self, reason: str, *, is_refused: bool = False) -> NotSentError:
+        kind = NoListenerError if is_refused else NotSentError
+        return kind(Status.UNAVAILABLE, f"no connection to {self._address}: {reason}")
 
     async def _watch(self, connection: ClientConnection) -> None:
         """Until it has ended."""
@@ -305,7 +306,7 @@ def _again(error: NotSentError) -> NotSentError:
     """As a new exception: one that is raised more than once collects frames."""
     if isinstance(error, HandshakeError):
         return HandshakeError(error.status, error.message, is_refused_here=error.is_refused_here)
-    return NotSentError(error.status, error.message)
+    return type(error)(error.status, error.message)
 
 
 def _reason(error: BaseException) -> str:

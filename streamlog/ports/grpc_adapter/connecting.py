@@ -14,18 +14,24 @@ from streamlog.aio.timeouts import timeout, timeout_at
 
 
 async def connected_socket(host: str, port: int, timeout_s: float) -> socket.socket:
-    """OSError: of the last address. TimeoutError: it does not answer; each gets its share of the time that is left."""
+    """OSError: of the last address. TimeoutError: one does not answer, though others may refuse; each gets its share of
+    the time that is left.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
     async with timeout_at(end):
         found = await addresses_of(host, port)
     addresses = list(dict.fromkeys((family, target) for family, _, _, _, target in found))
+    is_silent = False  # one of them
     for number, (family, target) in enumerate(addresses):
         share_s = (end - loop.time()) / (len(addresses) - number)
         try:
             return await _connect(family, target, share_s)
-        except OSError:  # TimeoutError is one
+        except OSError as error:
+            is_silent = is_silent or isinstance(error, TimeoutError)
             if number == len(addresses) - 1:
+                if is_silent:
+                    raise TimeoutError from None
                 raise
     raise socket.gaierror(socket.EAI_NONAME, f"{host} has no address")
 

@@ -16,7 +16,16 @@ from typing import Final
 
 from streamlog.aio.timeouts import timeout
 from streamlog.errors import Status, StreamlogError
-from streamlog.ports.network import ANY_METHOD, CRASHED, CallInfo, NotSentError, RpcError, StreamHandler, UnaryHandler
+from streamlog.ports.network import (
+    ANY_METHOD,
+    CRASHED,
+    CallInfo,
+    NoListenerError,
+    NotSentError,
+    RpcError,
+    StreamHandler,
+    UnaryHandler,
+)
 from streamlog.sim.files.disk import os_error
 from streamlog.sim.process import Process
 from streamlog.sim.wires.call import ClientEnd, ServerEnd
@@ -165,6 +174,7 @@ class SimChannel:
         self._address = address
         self._side = ClientSide(self._process)
         self._connection: SimConnection | None = None
+        self._failure = NotSentError  # of the last attempt to connect
         self._retry_at = 0.0  # of the fabric's time; calls before it fail at once
         self._closed = False
 
@@ -224,7 +234,7 @@ class SimChannel:
             return self._connection
         if self._fabric.loop.now < self._retry_at:
             await asyncio.sleep(0)
-            raise NotSentError(Status.UNAVAILABLE, "failed to connect; backing off")
+            raise self._failure(Status.UNAVAILABLE, "failed to connect; backing off")
         await asyncio.sleep(self._fabric.delay_s() + self._fabric.delay_s())
         if self._listener() is None and not self._refused():
             await asyncio.sleep(self._fabric.connect_s)
@@ -236,7 +246,8 @@ class SimChannel:
         listener = self._listener()
         if listener is None:
             self._retry_at = self._fabric.loop.now + self._fabric.rng.uniform(*BACKOFF_S)
-            raise NotSentError(Status.UNAVAILABLE, "failed to connect")
+            self._failure = NoListenerError if self._refused() else NotSentError
+            raise self._failure(Status.UNAVAILABLE, "failed to connect")
         self._side = ClientSide(self._process)
         return listener.accept(self._side, self._network.host)
 
