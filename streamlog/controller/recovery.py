@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from streamlog.aio.timeouts import timeout
 from streamlog.api.convert import replica_states as convert
 from streamlog.api.pb import replication_pb2 as pb
 from streamlog.api.responses import parse_response
-from streamlog.errors import StreamlogError
+from streamlog.errors import StreamlogError, ThrottledError
 from streamlog.metadata.controller import Command
 from streamlog.metadata.decision import BATCH_RECORDS, ControllerContext
 from streamlog.metadata.image.image import MetadataImage
@@ -100,7 +101,8 @@ class UncleanRecovery:
         answers = await self._query(image, partitions)
         command = RecoverPartitions(answers=answers)
         if recover(command, self._view.image, self._context_of(())).records:
-            await self._submit(command)
+            with suppress(ThrottledError):  # the next round tries again
+                await self._submit(command)
         self._log_waiting(answers)
 
     async def answers_for(self, command: ElectLeaders) -> ElectLeaders:

@@ -94,15 +94,15 @@ class Rule:
             CLUSTER,
             quorum=cast(Quorum, self.quorum),  # the part of it that a controller term uses
             view=self.view,
-            context_of=self._context_of,
-            probe=self._probe,
+            context_of=self.context_of,
+            probe=self.probe,
         )
 
-    def _context_of(self, sessions: Collection[BrokerId]) -> ControllerContext:
+    def context_of(self, sessions: Collection[BrokerId]) -> ControllerContext:
         self.sessions = sessions
         return ControllerContext(settings=SETTINGS, configs=TestConfigs(), random=self._random, sessions=sessions)
 
-    def _probe(self, event: str, /, **fields: object) -> None:
+    def probe(self, event: str, /, **fields: object) -> None:
         self.events.append(event)
 
     async def __aenter__(self) -> Rule:
