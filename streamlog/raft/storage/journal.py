@@ -284,6 +284,7 @@ class Journal(MemoryLog):
         self._file = file
         self._durable_end = synced
         self._end = self._flushed = synced + len(added)
+        self._sealed = False  # the image has no seal
         if self.base.index < base_index:  # else a snapshot has been installed meanwhile
             self._cut_head(base_index)
 

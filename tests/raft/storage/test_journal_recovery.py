@@ -95,10 +95,17 @@ def test_a_zeroed_record_in_the_middle_is_damage() -> None:
         reopen(machine)
 
 
-def test_a_seal_makes_damage_of_the_last_entry_provable() -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_seal_makes_damage_of_the_last_entry_provable(compacted: bool) -> None:
+    """A compaction writes a file without a seal: it took the place of a sealed one, and was not sealed again."""
     machine = make_machine()
     journal = filled(machine, last=4)
     assert journal.seal()
+    if compacted:
+        machine.run(journal.sync())
+        machine.run(journal.compact(RaftIndex(3)))
+        assert not journal.is_sealed
+        assert journal.seal()
     assert not journal.seal()
     machine.run(journal.sync())
     begin, end = record_positions(machine)[-2:]
