@@ -53,7 +53,9 @@ class VoterNotFoundError(StreamlogError):
 
 
 class VoterChangeInProgressError(StreamlogError):
-    """Voters are changed one at a time, and the previous change is not complete."""
+    """Voters are changed one at a time, and the previous change is not complete. Details: `voter`, which is still to be
+    added.
+    """
 
     code = "VOTER_CHANGE_IN_PROGRESS"
     retriable = True

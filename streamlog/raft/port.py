@@ -147,6 +147,7 @@ class Quorum(Protocol):
 
         Both may be the same node id: a node that restarted with an empty disk. The leader cannot replace itself:
         InvalidRequestError. If this leader fails in between, a later one adds `voter`, unless it is removed before.
+        Until then no other voter is replaced: VoterChangeInProgressError.
         """
         ...
 

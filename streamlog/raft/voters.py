@@ -13,7 +13,7 @@ from typing import Final, NewType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterNotFoundError
+from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterChangeInProgressError, VoterNotFoundError
 from streamlog.model import BrokerId
 
 DirectoryId = NewType("DirectoryId", bytes)
@@ -104,9 +104,17 @@ class VoterSet(Struct, frozen=True):
 
     def with_removed(self, node_id: BrokerId, pending: Voter | None = None) -> VoterSet:
         """`pending`: the voter that replaces it. A pending voter can be removed as well. VoterNotFoundError when it is
-        none; InvalidRequestError for the last one.
+        none; InvalidRequestError for the last one; VoterChangeInProgressError if it would forget another pending one.
         """
-        pending = pending or self._pending_without(node_id)
+        other = self._pending_without(node_id)
+        if pending is not None and other is not None:
+            missing = other.node_id
+            raise VoterChangeInProgressError(
+                f"node {node_id} cannot be replaced while node {missing} is still to be added in the place of another "
+                f"voter: start node {missing}, or cancel that by `cluster remove-voter {missing}`",
+                voter=missing,
+            )
+        pending = pending or other
         if self.pending is not None and self.pending.node_id == node_id:
             return VoterSet(self.voters, pending)
         if self.get(node_id) is None:

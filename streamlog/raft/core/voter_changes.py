@@ -102,7 +102,9 @@ class VoterChanges:
         self._check_idle()
         if node_id == self._raft.me.id:
             raise InvalidRequestError("the leader cannot replace itself: hand over the leadership first", field="voter")
-        self._voter_sets.voters.with_removed(node_id).with_added(voter)
+        voters = self._voter_sets.voters
+        voters.with_removed(node_id).with_added(voter)
+        voters.with_removed(node_id, pending=voter)
         self._begin(_Change(done=done, remove=node_id, add=voter))
 
     def _check_idle(self) -> None:
@@ -147,7 +149,12 @@ class VoterChanges:
             self._begin(_Change(done=partial(self._restored, voter.node_id), add=voter))
 
     def _restore_votes(self) -> None:
-        """Start restoring the first voter that is connected with an empty disk."""
+        """Start restoring the first voter that is connected with an empty disk; after a pending replacement, which the
+        entry would forget.
+        """
+        if self._voter_sets.voters.pending is not None:
+            self._empty_since.clear()
+            return
         raft, now = self._raft, self._raft.now()
         empty = [who for who in self._voter_sets.without_vote if raft.peer(who) in raft.connected]
         self._empty_since = {who: self._empty_since.get(who, now) for who in empty}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterNotFoundError
+from streamlog.errors import DuplicateVoterError, InvalidRequestError, VoterChangeInProgressError, VoterNotFoundError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.raft.core.sessions import Sessions
 from streamlog.raft.settings import QuorumSettings
@@ -85,6 +85,13 @@ def test_changes_make_new_sets() -> None:
         voters(1).with_removed(BrokerId(1))
     with pytest.raises(InvalidRequestError):
         VoterSet((voter(2), voter(1)))
+
+
+def test_a_voter_to_be_added_is_not_forgotten_for_another() -> None:
+    short = voters(1, 2, 3, 5).with_removed(BrokerId(5), pending=voter(6))
+    assert short.with_removed(BrokerId(6), pending=voter(7)).pending == voter(7)
+    with pytest.raises(VoterChangeInProgressError):
+        short.with_removed(BrokerId(3), pending=voter(4))
 
 
 def test_a_directory_is_known_or_not() -> None:
