@@ -67,7 +67,10 @@ class RaftNode:
             storage.close()
 
     async def _start(self, storage: Storage) -> Runner:
-        running = Runner(storage, self._machine, self._hub, self._ports, self._config.settings)
+        owner = self._config.owner
+        configured = owner.voters.get(owner.node_id)
+        own_address = None if configured is None else configured.address
+        running = Runner(storage, self._machine, self._hub, self._ports, self._config.settings, own_address)
         if storage.snapshot is not None:
             picture = await self._ports.workers.run(self._machine.decode, storage.snapshot.machine)
             running.core.snapshots.install(storage.snapshot, picture)

@@ -73,6 +73,7 @@ class Runner:
         hub: ObserverHub,
         ports: Ports,
         settings: QuorumSettings,
+        own_address: str | None,
     ) -> None:
         identity = storage.identity
         self._machine = machine
@@ -105,6 +106,7 @@ class Runner:
             clock=ports.clock,
             random=ports.random,
             probe=ports.probe,
+            own_address=own_address,
         )
         self._inbox: deque[_LinkUp | _LinkDown | _Received] = deque()
         self._inbox_taken = asyncio.Event()

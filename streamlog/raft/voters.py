@@ -8,7 +8,7 @@ set from the settings has no directory ids yet; the first leader fills them in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -125,8 +125,15 @@ class VoterSet(Struct, frozen=True):
 
     def with_directory(self, node_id: BrokerId, directory_id: DirectoryId) -> VoterSet:
         """The same voters, with one more directory known."""
+        return self._with_changed(node_id, directory_id=directory_id)
+
+    def with_address(self, node_id: BrokerId, address: str) -> VoterSet:
+        """The same voters, one of them at another address."""
+        return self._with_changed(node_id, address=address)
+
+    def _with_changed(self, node_id: BrokerId, **fields: Any) -> VoterSet:
         return VoterSet(
-            tuple(replace(v, directory_id=directory_id) if v.node_id == node_id else v for v in self.voters),
+            tuple(replace(v, **fields) if v.node_id == node_id else v for v in self.voters),
             self.pending,
         )
 

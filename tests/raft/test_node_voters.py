@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from streamlog.errors import (
     DuplicateVoterError,
@@ -21,7 +22,7 @@ from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports.bundle import Ports
 from streamlog.raft.core.voter_changes import VoterChanges, _Change
 from streamlog.raft.settings import QuorumSettings
-from streamlog.raft.voters import Voter
+from streamlog.raft.voters import Voter, VoterSet
 from streamlog.sim import SimDisk, SimLoop
 from streamlog.sim import run as run_simulation
 from streamlog.sim.world import World
@@ -176,6 +177,45 @@ def test_one_voter_grows_to_three() -> None:
         assert (await cluster.wait_for_leader()).machine.count == 6
 
     run_story(story, size=1)
+
+
+def test_a_voter_that_is_alone_may_move() -> None:
+    """Its address in the log stayed the old one, so no other node could join."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        [before] = (await cluster.wait_for_leader()).raft.voters()
+        cluster.host(1).power_cut()
+        moved = Voter(node_id=BrokerId(1), address="elsewhere:9092")
+        for _ in range(2):
+            cluster.start(1, bootstrap=VoterSet.of([moved]))
+            await cluster.put("k=2")
+            await cluster.settle()
+            leader = await cluster.wait_for_leader()
+            [after] = leader.raft.voters()
+            assert after == replace(before, address="elsewhere:9092")
+            assert leader.raft.leadership().address == "elsewhere:9092"
+            recorded = leader.core.voter_sets.index
+            cluster.host(1).power_cut()
+        cluster.start(1, bootstrap=VoterSet.of([moved]))
+        await cluster.put("k=3")
+        assert (await cluster.wait_for_leader()).core.voter_sets.index == recorded
+
+    run_story(story, size=1)
+
+
+def test_a_voter_among_others_keeps_the_address_in_the_log() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        for node_id in (1, 2, 3):
+            cluster.host(node_id).power_cut()
+        cluster.start(bootstrap=VoterSet.of(replace(one, address="elsewhere:9092") for one in voters(1, 2, 3)))
+        await cluster.put("k=2")
+        await cluster.settle()
+        leader = await cluster.wait_for_leader()
+        assert [one.address for one in leader.raft.voters()] == [one.address for one in voters(1, 2, 3)]
+
+    run_story(story)
 
 
 def test_a_standby_waits_in_silence() -> None:

@@ -80,7 +80,9 @@ class HardenedSyncObj(Library):
         clock: Clock,
         random: Random,
         probe: Probe,
+        own_address: str | None = None,
     ) -> None:
+        """`own_address`: of this node, as configured."""
         self.voter_sets = voter_sets
         self._outbox = outbox
         self._probe = probe
@@ -91,7 +93,7 @@ class HardenedSyncObj(Library):
         self.elections = Elections(self, voter_sets, settings)
         self._append = FollowerAppend(self, self.elections, voter_sets)
         self.replication = Replication(self, self.elections, voter_sets, store, settings)
-        self.voter_changes = VoterChanges(self, voter_sets, self.replication, settings, probe)
+        self.voter_changes = VoterChanges(self, voter_sets, self.replication, settings, probe, own_address)
         self.applier = Applier(self, machine, settings, listener)
         self.snapshots = Snapshots(self, self.elections, voter_sets, self.applier, machine, store, settings)
         self.proposals = Proposals(self, voter_sets, settings)

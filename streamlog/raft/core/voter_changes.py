@@ -11,12 +11,12 @@ effect from then on, committed or not.
 
 A leader that removes itself leads until that is committed, without counting itself, and then hands over.
 
-The leader makes two changes on its own. It records the directories of voters as it learns them, which changes no
-majority. And it restores the vote of a voter that lost its disk (KIP-853's remove and add by directory id, in one
-request). Such a node shows another directory than the set names and does not count, so every majority consists of the
-others. It catches up as a learner; then the others commit the set without the old directory, and then the set with the
-new one. At no time does a vote count that the old disk may have granted otherwise. If the old disk comes back, the set
-does not name it.
+The leader makes changes on its own. It records the directories of voters as it learns them, which changes no majority.
+If it is the only voter, it records its own address where the settings name another one. And it restores the vote of a
+voter that lost its disk (KIP-853's remove and add by directory id, in one request). Such a node shows another directory
+than the set names and does not count, so every majority consists of the others. It catches up as a learner; then the
+others commit the set without the old directory, and then the set with the new one. At no time does a vote count that
+the old disk may have granted otherwise. If the old disk comes back, the set does not name it.
 
 A leader that steps down drops the request and answers its caller. An entry already in the log may or may not be
 committed later. The entry that removes a voter to replace it names the one to be added (`VoterSet.pending`): if the
@@ -76,13 +76,16 @@ class VoterChanges:
         replication: Replication,
         settings: QuorumSettings,
         probe: Probe,
+        own_address: str | None,
     ) -> None:
+        """`own_address`: as configured."""
         self._raft = raft
         self._voter_sets = voter_sets
         self._replication = replication
         self._settings = settings
         self._change: _Change | None = None
         self._probe = probe
+        self._own_address = own_address
         self._empty_since: dict[BrokerId, float] = {}  # voters that show another directory, and linked since when
         self._retry_at = 0.0
 
@@ -133,7 +136,7 @@ class VoterChanges:
             if change is not None:
                 self._put_next(change)
             else:
-                self._record_directories()
+                self._record_known()
         if change is None:
             self._complete_pending()
             if self._settings.auto_join:
@@ -226,16 +229,20 @@ class VoterChanges:
         if change.add is None:
             self._finish(index)
 
-    def _record_directories(self) -> None:
-        """Record the directory of each voter that has shown one unknown to the set."""
-        voters = self._voter_sets.voters
-        if all(voter.directory_id for voter in voters):
-            return
+    def _record_known(self) -> None:
+        """Record the directory of each voter that has shown one unknown to the set; and this node's address if it is
+        alone, since the others find it only by the log. With other voters, `replace` is for that.
+        """
+        voters, address = self._voter_sets.voters, self._own_address
+        if address is not None and self._voter_sets.is_alone and voters.voters[0].address != address:
+            voters = voters.with_address(self._raft.me.id, address)
         for voter in voters:
+            if voter.directory_id != UNKNOWN_DIRECTORY:
+                continue
             shown = self._voter_sets.directory_of(voter.node_id)
-            if voter.directory_id == UNKNOWN_DIRECTORY and shown is not None and self._voter_sets.counts(voter.node_id):
+            if shown is not None and self._voter_sets.counts(voter.node_id):
                 voters = voters.with_directory(voter.node_id, shown)
-        if voters != self._voter_sets.voters:
+        if voters is not self._voter_sets.voters:
             self._put(voters)
 
     # The end of a change.
