@@ -1,8 +1,11 @@
 """A node's clock, compared with the quorum's (streamlog.controller.clocks).
 
-    unknown    not compared yet, or no majority of nodes agrees: wall time is the node's own, nothing is deleted by time
+    unknown    not compared yet, or no majority of nodes agrees now: nothing is deleted by time
     near       within `clock.skew.max.ms`: wall time is the node's own
     skewed     beyond it: wall time is the quorum's, nothing is deleted by time, a warning is logged
+
+While it is unknown, wall time is by the last comparison, since a new controller has none at first; without any it is
+the node's own.
 
 The comparison is stored as a point on the monotonic clock, so the skew is known at every moment, and a step of the wall
 clock is noticed at once and not with the next heartbeat. Its error is at most half of a round trip; a heartbeat that
@@ -31,6 +34,7 @@ class QuorumClock:
         self._probe = probe
         self._base: tuple[int, float] | None = None  # the controller's, and its time in ms at monotonic 0
         self._quorum_ms: float | None = None  # the quorum's time in ms at monotonic 0
+        self._agreed = False  # a majority, as of the last heartbeat
         self._skewed = False  # as last logged
         self.skews: Mapping[BrokerId, int] = {}  # of all nodes, as the controller knows them
 
@@ -44,7 +48,7 @@ class QuorumClock:
     @property
     def skew_ms(self) -> int | None:
         """How far the wall clock is ahead of the quorum's; None: not known."""
-        if self._quorum_ms is None:
+        if self._quorum_ms is None or not self._agreed:
             return None
         return round(self._own.wall_ms() - self._now(self._quorum_ms))
 
@@ -73,6 +77,7 @@ class QuorumClock:
             return
         base_ms = answer.time_ms - (sent_s + now_s) / 2 * 1000
         self._base = answer.base, base_ms
+        self._agreed = answer.reference_ms is not None
         if answer.reference_ms is not None:
             self._quorum_ms = base_ms + answer.reference_ms
         self.skews = dict(answer.skews)
@@ -83,7 +88,9 @@ class QuorumClock:
 
     def _report_skew(self) -> None:
         skew = self.skew_ms
-        skewed = skew is not None and abs(skew) > self._skew_max_ms()
+        if skew is None:
+            return
+        skewed = abs(skew) > self._skew_max_ms()
         if skewed != self._skewed:
             self._skewed = skewed
             self._probe("clock_skewed" if skewed else "clock_near", skew_ms=skew, limit_ms=self._skew_max_ms())

@@ -43,6 +43,28 @@ def test_most_do_not_agree() -> None:
     assert (report.base, report.offset_ms) == (7, 0)
 
 
+def test_most_do_not_agree_any_more() -> None:
+    """Once compared, a node went on to delete by time."""
+    bench = Bench()
+    bench.beat()
+    assert bench.clock.may_delete_by_time
+    bench.beat(reference_ms=None)
+    assert (bench.clock.skew_ms, bench.clock.may_delete_by_time) == (None, False)
+    bench.beat()
+    assert (bench.clock.skew_ms, bench.clock.may_delete_by_time) == (0, True)
+
+
+def test_a_skewed_node_keeps_the_time_of_the_others_while_a_new_controller_has_none() -> None:
+    bench = Bench()
+    bench.own.ahead_ms = HOUR_MS
+    bench.beat()
+    bench.beat(reference_ms=None)
+    assert (bench.clock.skew_ms, bench.clock.may_delete_by_time) == (None, False)
+    assert bench.clock.wall_ms() == NOW_MS
+    bench.beat()
+    assert [event for event, _ in bench.events] == ["clock_skewed"]
+
+
 def test_near_enough() -> None:
     bench = Bench()
     bench.own.ahead_ms = LIMIT_MS - 1
