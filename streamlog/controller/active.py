@@ -93,7 +93,7 @@ class ActiveController:
             view=view, network=network, context_of=self._context_of, submit=self._submit, probe=probe
         )
         self._resolved: tuple[Config, ControllerSettings] | None = None  # the settings, and the config they are from
-        self._probing: dict[tuple[BrokerId, BrokerEpoch], asyncio.Event] = {}  # probes in progress; set at the end
+        self._probing: dict[tuple[BrokerId, BrokerEpoch], asyncio.Future[bool]] = {}  # probes in progress
 
     @property
     def is_active(self) -> bool:
@@ -230,19 +230,23 @@ class ActiveController:
         """
         self._active_term()
         key = (broker_id, broker_epoch)
-        while key in self._probing:
-            await self._probing[key].wait()
+        while (probing := self._probing.get(key)) is not None:
+            await asyncio.wait([probing])
+            if not probing.cancelled():
+                return probing.result()
         broker = self._view.image.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             return False
         if broker.fenced:
             return True
-        done = self._probing[key] = asyncio.Event()
+        done = self._probing[key] = asyncio.get_running_loop().create_future()
         try:
-            return await self._fence_if_gone(broker)
+            gone = await self._fence_if_gone(broker)
+            done.set_result(gone)
+            return gone
         finally:
             del self._probing[key]
-            done.set()
+            done.cancel()  # if there is no outcome: the next caller probes
 
     async def _probe_all(self) -> None:
         """Probe all unfenced nodes concurrently."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from streamlog.controller.active import ActiveController
+from streamlog.controller.identity import PROBE_RETRY_S, PROBE_TIMEOUT_S
 from streamlog.errors import (
     OutcomeUnknownError,
     QuorumUnavailableError,
@@ -18,7 +19,7 @@ from streamlog.errors import (
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId, RaftTerm
-from streamlog.ports import Network, RpcError
+from streamlog.ports import Network, NoListenerError, RpcError
 from streamlog.raft.port import Leadership, Quorum
 from streamlog.sim import SimLoop, run
 from streamlog.sim.clock import SimClock
@@ -61,20 +62,24 @@ def silent(method: str, request: bytes) -> bytes:
     raise RpcError(Status.DEADLINE_EXCEEDED, "no answer, which proves nothing")
 
 
+def refused(method: str, request: bytes) -> bytes:
+    raise NoListenerError(Status.UNAVAILABLE, "connection refused")
+
+
 def silent_network() -> ScriptedNetwork:
     network = ScriptedNetwork()
     network.nodes["n1:9092"] = silent
     return network
 
 
-def controller(quorum: LineQuorum, loop: SimLoop) -> ActiveController:
+def controller(quorum: LineQuorum, loop: SimLoop, network: ScriptedNetwork | None = None) -> ActiveController:
     return ActiveController(
         SELF,
         CLUSTER,
         quorum=cast(Quorum, quorum),  # the part of it that a controller uses
         view=quorum.view,
         configs=NodeConfigs({"node.id": "1"}, SELF, quorum.view),
-        network=cast(Network, silent_network()),
+        network=cast(Network, network or silent_network()),
         random=random.Random(1),
         clock=SimClock(loop),
         probe=lambda event, /, **fields: None,
@@ -147,6 +152,33 @@ def test_what_is_in_flight_is_applied_before_it_decides_again_in_the_same_term()
 
     run(main)
     assert answers == [OutcomeUnknownError.code, TopicAlreadyExistsError.code]
+
+
+def test_concurrent_suspicions_share_the_outcome_of_one_probe() -> None:
+    """Each waited for the others' and then for its own: five seconds for five callers of a node that is silent."""
+
+    async def main(loop: SimLoop) -> None:
+        quorum, network = ChangingQuorum(MetadataView()), silent_network()
+        network.nodes["n2:9092"] = silent
+        active = controller(quorum, loop, network)
+        running = asyncio.create_task(active.run())
+        await quorum.notify(SELF, 1)
+        await active.submit(registration(1, 2))
+        await active.submit(heartbeat_of(quorum.view, 2))
+        epoch = quorum.view.image.brokers[OTHER].epoch
+        begin = loop.now
+        found = await asyncio.gather(*(active.suspect(OTHER, epoch) for _ in range(5)))
+        assert found == [False] * 5
+        assert loop.now - begin <= PROBE_TIMEOUT_S + PROBE_RETRY_S
+        first, second = (asyncio.create_task(active.suspect(OTHER, epoch)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        network.nodes["n2:9092"] = refused
+        assert await second, "it probes where the first has no outcome"
+        running.cancel()
+        await asyncio.wait([running])
+
+    run(main)
 
 
 class StoppingQuorum(ChangingQuorum):
