@@ -102,6 +102,8 @@ class BrokerRegistration:
                 bounded = self._epoch is None or isinstance(failure, DuplicateBrokerIdError)
                 if bounded and self._clock.monotonic() >= deadline:
                     raise failure from None
+                if self._leaving:  # not registered, so it leads nothing
+                    self._left.set()
                 self._probe("registration_waits", broker=self._request.broker_id, reason=str(failure))
                 await asyncio.sleep(self._random.uniform(0.5, 1.0) * REGISTER_RETRY_S)
                 continue

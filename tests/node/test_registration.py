@@ -28,7 +28,7 @@ from streamlog.metadata.records import MetadataVersion
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.node.registration import FAST_HEARTBEAT_S, BrokerRegistration
+from streamlog.node.registration import FAST_HEARTBEAT_S, REGISTER_RETRY_S, REGISTER_TIMEOUT_S, BrokerRegistration
 from streamlog.ports import RpcError
 from streamlog.raft.voters import Voter
 from streamlog.sim import SimClock, SimLoop, run
@@ -143,6 +143,25 @@ def test_a_node_that_was_registered_waits_without_end() -> None:
         scene.answers = until(loop, 1_800, GONE)
         assert await scene.registration.register() == 7
         assert loop.time() >= 1_800
+
+    run(main)
+
+
+def test_a_node_that_waits_for_its_next_registration_leaves_at_once() -> None:
+    """It leads nothing; it waited for the whole controlled.shutdown.timeout.ms."""
+
+    async def main(loop: SimLoop) -> None:
+        scene = Scene(loop, iter([]))
+        await scene.registration.register()
+        scene.refused = iter([to_rpc(StaleBrokerEpochError("epoch 7 has ended"))])
+        scene.answers = until(loop, 1_800, GONE)
+        running = asyncio.create_task(scene.registration.run())
+        await asyncio.sleep(10)
+        begin = loop.now
+        assert await scene.registration.shut_down(30)
+        assert loop.now - begin <= REGISTER_TIMEOUT_S + REGISTER_RETRY_S
+        running.cancel()
+        await asyncio.wait([running])
 
     run(main)
 
