@@ -189,9 +189,8 @@ def consume(
                 _write(form, output, batch, some)
                 printed += len(some)
                 skipped = consumer.corrupt_batches_skipped
-                if some and Offset(some[-1][0] + 1) < batch.next_offset and group is not None:
-                    # Only what was printed is committed.
-                    consumer.seek(TopicPartition(batch.topic, batch.partition), some[-1][0] + 1)
+                if is_member:
+                    _hand_back(consumer, batch, ends, some[-1][0] + 1 if printed == max_messages else None)
                 if printed == max_messages:
                     return
 
@@ -266,14 +265,34 @@ async def _of_member(
         if batch is not None:
             yield batch
             begin = asyncio.get_running_loop().time()
-        elif ends is not None and await _at_ends(consumer, ends):
+        if ends is not None and (batch is None or _reaches_end(batch, ends)) and await _at_ends(consumer, ends):
             return
+
+
+def _reaches_end(batch: ConsumerBatch, ends: dict[TopicPartition, Offset]) -> bool:
+    return batch.next_offset >= ends.get(TopicPartition(batch.topic, batch.partition), Offset(0))
 
 
 async def _at_ends(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) -> bool:
     """Whether all assigned partitions are read to their ends; without partitions, the member goes on waiting."""
     mine = consumer.assignment
     return bool(mine) and all([await consumer.position(one) >= ends.get(one, Offset(0)) for one in mine])
+
+
+def _hand_back(
+    consumer: AsyncConsumer, batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, full_at: int | None
+) -> None:
+    """What was not printed of a batch, since only what was printed is committed. Nothing more comes from a partition
+    that is at its end. `full_at`: one past the last record of --max-messages.
+    """
+    at = TopicPartition(batch.topic, batch.partition)
+    stop = int(batch.next_offset) if full_at is None else full_at
+    if ends is not None:
+        stop = min(stop, max(ends.get(at, Offset(0)), batch.first_offset))
+    if stop < batch.next_offset:
+        consumer.seek(at, stop)
+    if ends is not None and _reaches_end(batch, ends):
+        consumer.pause([at])
 
 
 def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, count: int | None) -> list[Fields]:

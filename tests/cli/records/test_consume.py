@@ -1,0 +1,123 @@
+"""`streamlogctl consume` with a consumer that reads lists."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamlog.cli.records import consume as command
+from streamlog.model import Offset, PartitionId, TopicPartition
+
+
+class ListConsumer:
+    """Of topic t. A partition's list is one batch of what was not read; `grown` is written after the ends are known."""
+
+    corrupt_batches_skipped = 0
+
+    def __init__(self, logs: list[list[str]], grown: dict[int, str], owned: int) -> None:
+        self.logs = logs
+        self.grown = grown
+        self.owned = owned  # partitions that the group assigns
+        self.settings: dict[str, object] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.polls = 0
+
+    def made(self, settings: dict[str, object]) -> ListConsumer:
+        self.settings = settings
+        return self
+
+    async def __aenter__(self) -> ListConsumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def partition_count(self, _topic: str) -> int:
+        return len(self.logs)
+
+    def subscribe(self, _topics: list[str]) -> None:
+        self.positions = {TopicPartition("t", PartitionId(number)): 0 for number in range(self.owned)}
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        return tuple(self.positions)
+
+    async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, Offset]:
+        ends = {one: Offset(len(self.logs[one.partition])) for one in wanted}
+        self.logs += [[] for _ in range(self.owned - len(self.logs))]
+        for partition, value in self.grown.items():
+            self.logs[partition].append(value)
+        return ends
+
+    async def position(self, partition: TopicPartition) -> int:
+        return self.positions[partition]
+
+    def seek(self, partition: TopicPartition, to: int) -> None:
+        self.positions[partition] = to
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= set(partitions)
+
+    async def poll_batch(self, timeout_s: float | None) -> Any:
+        self.polls += 1
+        assert self.polls < 100, "it does not end"
+        for one, at in self.positions.items():
+            values = self.logs[one.partition]
+            if at < len(values) and one not in self.paused:
+                self.positions[one] = len(values)
+                records = [(offset, 0, None, values[offset].encode(), ()) for offset in range(at, len(values))]
+                return SimpleNamespace(
+                    topic="t",
+                    partition=one.partition,
+                    first_offset=Offset(at),
+                    next_offset=Offset(len(values)),
+                    timestamp_type=0,
+                    header=SimpleNamespace(leader_epoch=0),
+                    fields=lambda: records,  # noqa: B023  it is called before the next poll
+                )
+        return None
+
+
+def consume(consumer: ListConsumer, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    async def topics(*_: object) -> list[str]:
+        return ["t"]
+
+    @asynccontextmanager
+    async def quiet(*_: object) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(command, "AsyncConsumer", consumer.made)
+    monkeypatch.setattr(command, "matched_topics", topics)
+    monkeypatch.setattr(command, "reporting_silence", quiet)
+    command.consume.main(["t", "--bootstrap-server", "127.0.0.1:1", *arguments], standalone_mode=False)
+
+
+def test_a_member_commits_what_it_printed_up_to_the_ends_and_ends(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A writer's next record is in the last batch, or alone in one that is fetched while another partition is read."""
+    consumer = ListConsumer([["a", "b"], [], ["c"]], grown={0: "later", 1: "later"}, owned=3)
+    consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
+    assert capfd.readouterr().out == "a\nb\nc\n"
+    assert list(consumer.positions.values()) == [2, 0, 1]
+
+
+def test_a_member_whose_partition_is_always_ahead_of_its_end_ends(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No poll is without a batch."""
+
+    class Written(ListConsumer):
+        async def poll_batch(self, timeout_s: float | None) -> Any:
+            self.logs[0].append("later")
+            return await super().poll_batch(timeout_s)
+
+    consumer = Written([["a"]], grown={}, owned=1)
+    consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
+    assert capfd.readouterr().out == "a\n"
+    assert list(consumer.positions.values()) == [1]
