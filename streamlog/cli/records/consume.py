@@ -299,7 +299,7 @@ def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, cou
     """Its records before the end, at most `count`."""
     records: Iterable[Fields] = batch.fields()
     if ends is not None:
-        end = ends[TopicPartition(batch.topic, batch.partition)]
+        end = ends.get(TopicPartition(batch.topic, batch.partition), Offset(0))
         records = (record for record in records if record[0] < end)
     return list(islice(records, count))
 

@@ -121,3 +121,12 @@ def test_a_member_whose_partition_is_always_ahead_of_its_end_ends(
     consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
     assert capfd.readouterr().out == "a\n"
     assert list(consumer.positions.values()) == [1]
+
+
+def test_a_partition_that_is_added_while_the_member_reads_is_left_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    consumer = ListConsumer([["a"]], grown={1: "later"}, owned=2)
+    consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
+    assert capfd.readouterr().out == "a\n"
+    assert list(consumer.positions.values()) == [1, 0]
