@@ -50,8 +50,11 @@ class Target(Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, object]:
-        """Settings for a client; the options override the file."""
-        return {"client.id": "streamlogctl", **self.from_file, "bootstrap.servers": ",".join(self.servers)}
+        """Settings for a client; the options override the file. Not its group.id: a command reads for a group, and
+        commits, only where the group is its argument.
+        """
+        from_file = {name: value for name, value in self.from_file.items() if name != "group.id"}
+        return {"client.id": "streamlogctl", **from_file, "bootstrap.servers": ",".join(self.servers)}
 
 
 def cluster_options(command: Command) -> Command:

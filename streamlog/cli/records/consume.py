@@ -130,6 +130,8 @@ def consume(
     """
     topic = one_name(name, flag_name)
     start = _start(offset, timestamp, partitions, from_beginning=from_beginning)
+    of_consumer = key_values(settings, "--consumer-property")
+    group = of_consumer.get("group.id", group)
     if group is not None and partitions:
         raise click.UsageError(
             "--group and --partition are mutually exclusive: a group assigns the partitions to its members."
@@ -151,7 +153,7 @@ def consume(
         "default.api.timeout.ms": target.request_timeout_ms,
         **({} if group is None else {"group.id": group}),
         **({} if on_corrupt_batch is None else {"on.corrupt.batch": on_corrupt_batch}),
-        **key_values(settings, "--consumer-property"),
+        **of_consumer,
     }
     printed = skipped = 0
     began = False

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
 from streamlog.cli.records import consume as command
@@ -46,6 +48,9 @@ class ListConsumer:
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         return tuple(self.positions)
+
+    async def assign(self, wanted: list[TopicPartition], *, start: object = None) -> None:
+        self.positions = dict.fromkeys(wanted, 0)
 
     async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, Offset]:
         ends = {one: Offset(len(self.logs[one.partition])) for one in wanted}
@@ -130,3 +135,29 @@ def test_a_partition_that_is_added_while_the_member_reads_is_left_to_the_next_on
     consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
     assert capfd.readouterr().out == "a\n"
     assert list(consumer.positions.values()) == [1, 0]
+
+
+def test_a_group_among_the_settings_of_the_consumer_is_joined(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It did not join, and yet committed what it read."""
+    consumer = ListConsumer([["a", "b"]], grown={}, owned=1)
+    consume(consumer, monkeypatch, "--consumer-property", "group.id=g", "--max-messages", "1")
+    assert capfd.readouterr().out == "a\n"
+    assert list(consumer.positions.values()) == [1]
+    with pytest.raises(click.UsageError, match="--group and --partition are mutually exclusive"):
+        consume(consumer, monkeypatch, "--consumer-property", "group.id=g", "--partition", "0")
+
+
+def test_a_group_of_the_file_is_not_read_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The file is an application's: without --group its commits are not moved."""
+    file = tmp_path / "app.properties"
+    file.write_text("group.id=billing\nfetch.max.wait.ms=7\n")
+    consumer = ListConsumer([["a"]], grown={}, owned=1)
+    arguments = ("--command-config", str(file), "--from-beginning", "--max-messages", "1")
+    consume(consumer, monkeypatch, *arguments)
+    assert (consumer.settings.get("group.id"), consumer.settings["fetch.max.wait.ms"]) == (None, "7")
+    consume(consumer, monkeypatch, *arguments, "--group", "g")
+    assert consumer.settings["group.id"] == "g"
