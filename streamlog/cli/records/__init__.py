@@ -3,6 +3,6 @@
 produce, consume                 the commands
 offsets, delete                  ends of partitions; the oldest records deleted
 input_format, output_format      records as lines of text; format_template: those of kcat
-standard_input                   reads that may block, in a thread
+standard_input, standard_output  reads and writes that may block, in a thread
 waits                            why records are not acknowledged
 """

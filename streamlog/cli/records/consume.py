@@ -9,15 +9,12 @@ With --group it is a member of that group, and the offsets of printed records ar
 from __future__ import annotations
 
 import asyncio
-import os
-import select
-import stat
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -26,6 +23,7 @@ from streamlog.cli.common.session import finish_with_records, matched_topics, sh
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.format_template import FormatTemplate
 from streamlog.cli.records.output_format import OutputFormat, json_lines
+from streamlog.cli.records.standard_output import is_interrupted, while_open, write
 from streamlog.cli.records.waits import reporting_silence
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerBatch
@@ -155,11 +153,10 @@ def consume(
         **({} if on_corrupt_batch is None else {"on.corrupt.batch": on_corrupt_batch}),
         **of_consumer,
     }
-    printed = skipped = 0
+    printed = skipped = received = 0  # records, corrupt batches, batches
     began = False
 
     async def run() -> None:
-        nonlocal printed, skipped, began
         escape = not raw and sys.stdout.isatty()
         form: OutputFormat | FormatTemplate = OutputFormat.of(form_texts, escape=escape)
         if template is not None:
@@ -167,37 +164,44 @@ def consume(
         with showing_warnings():
             consumer = AsyncConsumer(target.settings | given)
         topics = await matched_topics(target, topic)
-        received = 0  # batches
-        async with consumer, reporting_silence(target, topics, lambda: received):
-            wanted = [
-                TopicPartition(one, PartitionId(number))
-                for one in topics
-                for number in partitions or range(await consumer.partition_count(one))
-            ]
-            is_member = group is not None
-            if is_member and is_expression(topic) and not until_end:
-                consumer.subscribe(pattern=topic)
-            elif is_member:
-                consumer.subscribe(topics)
-            else:
-                await consumer.assign(wanted, start=start)
-            began = True
-            ends = await consumer.end_offsets(wanted) if until_end else None
-            patience_s = None if timeout_ms is None else timeout_ms / 1_000
-            batches = _of_member(consumer, ends, patience_s) if is_member else _batches(consumer, ends, patience_s)
-            async for batch in batches:
-                received += 1
-                some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
-                _write(form, output, batch, some)
-                printed += len(some)
-                skipped = consumer.corrupt_batches_skipped
-                if is_member:
-                    _hand_back(consumer, batch, ends, some[-1][0] + 1 if printed == max_messages else None)
-                if printed == max_messages:
-                    return
+        # Its end without an error commits all that was returned: not where the output is closed in a batch.
+        with suppress(BrokenPipeError):
+            async with consumer, reporting_silence(target, topics, lambda: received):
+                await while_open(read(consumer, topics, form))
+        if is_interrupted():
+            raise asyncio.CancelledError
+
+    async def read(consumer: AsyncConsumer, topics: list[str], form: OutputFormat | FormatTemplate) -> None:
+        nonlocal printed, skipped, received, began
+        wanted = [
+            TopicPartition(one, PartitionId(number))
+            for one in topics
+            for number in partitions or range(await consumer.partition_count(one))
+        ]
+        is_member = group is not None
+        if is_member and is_expression(topic) and not until_end:
+            consumer.subscribe(pattern=topic)
+        elif is_member:
+            consumer.subscribe(topics)
+        else:
+            await consumer.assign(wanted, start=start)
+        began = True
+        ends = await consumer.end_offsets(wanted) if until_end else None
+        patience_s = None if timeout_ms is None else timeout_ms / 1_000
+        batches = _of_member(consumer, ends, patience_s) if is_member else _batches(consumer, ends, patience_s)
+        async for batch in batches:
+            received += 1
+            some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
+            goes_on = await write(_lines(form, output, batch, some))
+            printed += len(some)
+            skipped = consumer.corrupt_batches_skipped
+            if is_member:
+                _hand_back(consumer, batch, ends, some[-1][0] + 1 if printed == max_messages else None)
+            if printed == max_messages or not goes_on:
+                return
 
     try:
-        finish_with_records(target, _until_output_is_closed(run()))
+        finish_with_records(target, run())
     finally:
         if began:
             without = f"; corrupt batches skipped: {skipped}" if skipped else ""
@@ -306,42 +310,11 @@ def _wanted(batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, cou
     return list(islice(records, count))
 
 
-def _write(form: OutputFormat | FormatTemplate, output: str, batch: ConsumerBatch, records: list[Fields]) -> None:
+def _lines(form: OutputFormat | FormatTemplate, output: str, batch: ConsumerBatch, records: list[Fields]) -> bytes:
     if isinstance(form, FormatTemplate):
-        lines = form.lines(batch.topic, batch.partition, records)
-    elif output == "json":
+        return form.lines(batch.topic, batch.partition, records)
+    if output == "json":
         lines = json_lines(batch.topic, batch.partition, batch.timestamp_type, records)
-        if form.escape:
-            lines = escaped_json(lines.decode()).encode()
-    else:
-        epoch = batch.header.leader_epoch
-        lines = form.lines(batch.partition, batch.timestamp_type, records, leader_epoch=epoch)
-    sys.stdout.buffer.write(lines)
-    sys.stdout.buffer.flush()
-
-
-async def _until_output_is_closed(work: Coroutine[Any, Any, None]) -> None:
-    """Runs the work until standard output is closed: for a pipe, this is noticed at once."""
-    reading = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    fd = sys.stdout.fileno()
-    if stat.S_ISFIFO(os.fstat(fd).st_mode):
-        watch = (loop, fd, reading.cancel)
-        threading.Thread(target=_watch, args=watch, name="stdout", daemon=True).start()
-    try:
-        await reading
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise  # Ctrl-C
-
-
-def _watch(loop: asyncio.AbstractEventLoop, fd: int, closed: Callable[[], object]) -> None:
-    """In a thread, since the event loop would make the pipe non-blocking, also for other processes that write to it."""
-    poll = select.poll()
-    poll.register(fd, 0)  # errors and hang-ups are always reported
-    poll.poll()
-    try:
-        loop.call_soon_threadsafe(closed)
-    except RuntimeError:
-        pass  # the loop has ended
+        return escaped_json(lines.decode()).encode() if form.escape else lines
+    epoch = batch.header.leader_epoch
+    return form.lines(batch.partition, batch.timestamp_type, records, leader_epoch=epoch)

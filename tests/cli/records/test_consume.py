@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -161,3 +165,31 @@ def test_a_group_of_the_file_is_not_read_for(
     assert (consumer.settings.get("group.id"), consumer.settings["fetch.max.wait.ms"]) == (None, "7")
     consume(consumer, monkeypatch, *arguments, "--group", "g")
     assert consumer.settings["group.id"] == "g"
+
+
+def test_a_member_sends_heartbeats_while_a_slow_reader_holds_up_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe holds 64 KiB; its reader begins only after the event loop has gone on."""
+    beaten = threading.Event()
+
+    class Beating(ListConsumer):
+        async def poll_batch(self, timeout_s: float | None) -> Any:
+            asyncio.get_running_loop().call_soon(beaten.set)
+            return await super().poll_batch(timeout_s)
+
+    consumer = Beating([["x" * 1_000_000, "y"]], grown={}, owned=1)
+    reading, writing = os.pipe()
+    expected = b"x" * 1_000_000 + b"\ny\n"
+    seen: list[object] = []
+
+    def read() -> None:
+        seen.append(beaten.wait(10))
+        with open(reading, "rb") as pipe:
+            seen.append(pipe.read(len(expected)))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    with open(writing, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--max-messages", "2")
+    reader.join(30)
+    assert seen == [True, expected]

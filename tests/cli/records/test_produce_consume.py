@@ -226,6 +226,29 @@ def test_a_consumer_that_waits_ends_without_a_traceback(cluster: InProcessCluste
     assert said.strip() == b"Processed a total of 1 messages"
 
 
+@pytest.mark.parametrize("end", ["Ctrl-C", "closed pipe"])
+def test_a_member_whose_output_is_held_up_ends_too(cluster: InProcessCluster, end: str) -> None:
+    topic = f"held-up-{end.replace(' ', '-')}"
+    cluster.create_topic(topic)
+    run(cluster, "produce", topic, stdin="a" * 99 + "\n" + ("b" * 99 + "\n") * 10_000)
+    command = [*COMMAND, "consume", topic, "--from-beginning", "--group", topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(100) == b"a" * 99 + b"\n"
+        if end == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            process.stdout.close()
+        assert process.wait(60) == (130 if end == "Ctrl-C" else 0)
+        said = process.stderr.read().strip()
+        assert said.startswith(b"Processed a total of "), said
+        printed = int(said.split()[4])
+        assert printed < 10_001
+    rest = run(cluster, "consume", topic, "--group", topic, "--until-end")
+    assert len(rest.stdout.splitlines()) == 10_001 - printed
+
+
 def test_the_last_records_and_a_format(cluster: InProcessCluster) -> None:
     cluster.create_topic("tails")
     run(cluster, "produce", "tails", stdin="".join(f"{number}\n" for number in range(20)))

@@ -1,0 +1,94 @@
+"""Standard output in an event loop: a thread writes it, since a pipe or terminal blocks while its reader is slow, and a
+member's heartbeats go on meanwhile.
+
+It is a daemon thread, and writes to the descriptor itself: neither a pending write nor the lock of `sys.stdout` that it
+would hold may prevent the process from exiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final
+
+_LAST_S: Final = 0.1
+"""For a write whose reader has what it wanted, and ends this process: its thread may not have returned yet."""
+
+
+async def write(data: bytes) -> bool:
+    """Returns when all of it is written, so that the next write comes after it; False: this was cancelled meanwhile,
+    and the work is to end now. CancelledError: it was cancelled, and not all is written. OSError.
+    """
+    fd = sys.stdout.fileno()
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        _write_all(fd, data)
+        return True
+    result: Future[None] = Future()
+    result.set_running_or_notify_cancel()
+    threading.Thread(target=_write, args=(fd, data, result), name="stdout-write", daemon=True).start()
+    written = asyncio.wrap_future(result)
+    try:
+        await asyncio.shield(written)
+    except asyncio.CancelledError:
+        await asyncio.wait([written], timeout=_LAST_S)
+        if written.cancel():
+            raise
+        written.result()
+        return False
+    return True
+
+
+def _write(fd: int, data: bytes, result: Future[None]) -> None:
+    try:
+        _write_all(fd, data)
+    except OSError as error:
+        result.set_exception(error)
+    else:
+        result.set_result(None)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+async def while_open(work: Coroutine[Any, Any, None]) -> None:
+    """Runs the work; BrokenPipeError where it is cancelled since standard output was closed: for a pipe, this is
+    noticed at once.
+    """
+    writing = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    fd = sys.stdout.fileno()
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        watch = (loop, fd, writing.cancel)
+        threading.Thread(target=_watch, args=watch, name="stdout", daemon=True).start()
+    try:
+        await writing
+    except asyncio.CancelledError:
+        if is_interrupted():
+            raise
+        raise BrokenPipeError from None
+
+
+def is_interrupted() -> bool:
+    """By Ctrl-C."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _watch(loop: asyncio.AbstractEventLoop, fd: int, closed: Callable[[], object]) -> None:
+    """In a thread, since the event loop would make the pipe non-blocking, also for other processes that write to it."""
+    poll = select.poll()
+    poll.register(fd, 0)  # errors and hang-ups are always reported
+    poll.poll()
+    try:
+        loop.call_soon_threadsafe(closed)
+    except RuntimeError:
+        pass  # the loop has ended
