@@ -160,9 +160,15 @@ def open_admin(target: Target) -> AsyncAdmin:
 
 @contextmanager
 def showing_warnings() -> Iterator[None]:
-    """Prints a client's warnings about its settings to standard error, without their place in our code."""
+    """Prints a client's warnings about its settings to standard error, without their place in our code. Each once: a
+    command that waits makes a client at every look.
+    """
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield
-    for one in found:
-        say(f"Warning: {without_place(str(one.message))}", err=True)
+    context = click.get_current_context(silent=True)
+    said = {} if context is None else context.meta.setdefault(__name__, {})
+    for text in [without_place(str(one.message)) for one in found]:
+        if text not in said:
+            said[text] = True
+            say(f"Warning: {text}", err=True)

@@ -91,6 +91,15 @@ def test_settings_of_a_file(served: ServedCluster, tmp_path: Path) -> None:
     assert "security.protocol=SSL: needs ssl.truststore.location" in done.stderr
 
 
+def test_a_command_that_makes_clients_again_and_again_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
+    to = target.Target(servers=("node1:9092",), request_timeout_ms=1, from_file={"isolation.level": "read_committed"})
+    with click.Context(main).scope():
+        for _ in range(2):
+            session.open_admin(to)
+    [said] = capsys.readouterr().err.splitlines()
+    assert said == "Warning: isolation.level is a setting of consumers, not of admin clients"
+
+
 def test_no_answer_in_time(served: ServedCluster) -> None:
     served.cluster.fails_with = [QuorumUnavailableError("no majority of the voters answers")] * 10_000
     said = refused(served.run("topic", "list", "--request-timeout-ms", "1000"))
