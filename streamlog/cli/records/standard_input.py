@@ -12,20 +12,24 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Final
 
+import click
+
 _CHUNK_BYTES: Final = 1 << 20
 # Chunks read ahead.
 _AHEAD: Final = 4
 
 
 async def chunks() -> AsyncIterator[bytes]:
-    """Chunks of the input as they arrive: from a terminal, lines. Ends with the input."""
+    """Chunks of the input as they arrive: from a terminal, lines. Ends with the input. ClickException where it cannot
+    be read: an OSError without a file's name counts as one of standard output.
+    """
     queue: asyncio.Queue[bytes | OSError] = asyncio.Queue(_AHEAD)
     loop = asyncio.get_running_loop()
     threading.Thread(target=_read, args=(loop, queue), name="stdin", daemon=True).start()
     while True:
         chunk = await queue.get()
         if isinstance(chunk, OSError):
-            raise chunk
+            raise click.ClickException(f"standard input cannot be read: {chunk.strerror}.") from None
         if not chunk:
             return
         yield chunk
