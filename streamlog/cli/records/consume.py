@@ -29,7 +29,7 @@ from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerBatch
 from streamlog.client.consumer.offset_finder import AtTime, Last
 from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Start
-from streamlog.model import INT32_MAX, Offset, PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, INT64_MAX, Offset, PartitionId, TopicPartition
 from streamlog.printable import escaped_json
 from streamlog.records.decode import Fields
 
@@ -226,14 +226,16 @@ def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...
 
 def milliseconds(text: str, option: str) -> int:
     """Parses a number, or a time in ISO 8601."""
-    if text.isdecimal():
-        return int(text)
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1_000)
+        found = int(text) if text.isdecimal() else round(datetime.fromisoformat(text).timestamp() * 1_000)
     except (ValueError, OverflowError):
+        found = -1
+    if not 0 <= found <= INT64_MAX:
         raise click.BadParameter(
-            f"{text!r}: must be milliseconds since 1970, or a time as 2026-11-21T15:00:00.", param_hint=option
-        ) from None
+            f"{text!r}: must be milliseconds since 1970, or a later time, such as 2026-11-21T15:00:00.",
+            param_hint=option,
+        )
+    return found
 
 
 async def _batches(

@@ -1,0 +1,30 @@
+"""Values of options and files that are refused before a node is called, with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from streamlog.cli.main import main
+from tests.cli.served import USAGE
+
+
+def refused(*arguments: str) -> str:
+    done = CliRunner().invoke(main, [*arguments, "--bootstrap-server", "127.0.0.1:1"])
+    assert isinstance(done.exception, SystemExit), repr(done.exception)
+    assert done.exit_code == USAGE, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("time", ["1960-01-01T00:00:00Z", "9" * 25, "9" * 5_000, "yesterday"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "consume t --timestamp",
+        "offsets t --time",
+        "topic trim t --before-time",
+        "group reset-offsets g --topic t --to-datetime",
+    ],
+)
+def test_a_time_before_1970_or_beyond_int64(option: str, time: str) -> None:
+    assert "must be milliseconds since 1970, or a later time" in refused(*option.split(), time)
