@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from streamlog.aio.standard_streams import open_standard_streams
-from streamlog.cli.common.failures import end_if_output_failed
+from streamlog.cli.common.failures import end_if_output_failed, not_utf8
 from streamlog.cli.common.library_logs import show_warnings
 from streamlog.cli.common.output import on_terminal
 
@@ -89,6 +89,8 @@ class LazyGroup(click.Group):
             if (shown := on_terminal(error.message, err=True)) != error.message:
                 error.message = shown  # type: ignore[misc]  # click's classes differ in how they are made again
             raise
+        except UnicodeEncodeError as error:
+            raise not_utf8(error) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

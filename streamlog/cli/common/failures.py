@@ -147,6 +147,18 @@ def failed(error: StreamlogError) -> click.ClickException:
     return click.ClickException(sentence(error))
 
 
+def not_utf8(error: UnicodeEncodeError) -> Exception:
+    """An argument's byte that is not UTF-8 is a lone surrogate in Python, which JSON can have as well. The text is not
+    shown, since it may be a secret. Other encodings are those of the output.
+    """
+    if error.encoding != "utf-8":
+        return error
+    character = ascii(error.object[error.start])
+    return click.UsageError(
+        f"A name or value has {character} as its character {error.start + 1}, which is not UTF-8: give it in UTF-8."
+    )
+
+
 def end_if_output_failed(error: OSError) -> None:
     """Ends the process if standard output cannot be written. What is left of it is dropped, since that would fail again
     at the end. A closed pipe is click's.

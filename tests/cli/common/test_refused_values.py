@@ -28,3 +28,17 @@ def refused(*arguments: str) -> str:
 )
 def test_a_time_before_1970_or_beyond_int64(option: str, time: str) -> None:
     assert "must be milliseconds since 1970, or a later time" in refused(*option.split(), time)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic create caf\udce9",
+        "group describe caf\udce9",
+        "transaction describe caf\udce9",
+        "acl add --allow-principal User:x --topic caf\udce9",
+    ],
+)
+def test_an_argument_that_is_not_utf8(command: str) -> None:
+    said = "Error: A name or value has '\\udce9' as its character 4, which is not UTF-8: give it in UTF-8.\n"
+    assert refused(*command.split()) == said
