@@ -9,7 +9,7 @@ import csv
 import io
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +44,7 @@ class _Modes(Struct, frozen=True, kw_only=True):
     shift_by: int | None
     to_datetime: str | None
     by_duration: str | None
-    from_file: str | None
+    from_file: Mapping[TopicPartition, Offset] | None
 
     def check(self) -> None:
         given = (
@@ -155,7 +155,7 @@ def reset_offsets(
         shift_by=shift_by,
         to_datetime=to_datetime,
         by_duration=by_duration,
-        from_file=from_file,
+        from_file=None if from_file is None else _read(from_file, named),
     )
     modes.check()
     _check_scope(topics, dry_run=dry_run, execute=execute, chosen_by_file=from_file is not None, all_topics=all_topics)
@@ -199,7 +199,7 @@ async def _plan(
     admin: AsyncAdmin, name: str, modes: _Modes, topics: Sequence[str], *, all_topics: bool
 ) -> dict[TopicPartition, Offset]:
     if modes.from_file is not None:
-        return await plan_offsets(admin, _read(modes.from_file, name))
+        return await plan_offsets(admin, modes.from_file)
     committed = await admin.list_group_offsets(name)
     if all_topics:
         return await plan_reset(admin, committed, sorted(committed), modes.to())
@@ -220,18 +220,28 @@ async def _partitions_of(admin: AsyncAdmin, topics: Sequence[str]) -> list[Topic
 
 
 def _read(path: str, name: str) -> dict[TopicPartition, Offset]:
+    """UsageError. Spreadsheets begin a file of UTF-8 with a byte order mark."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            return _parsed_plan(path, csv.reader(file), name)
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise click.UsageError(
+            f"{path} cannot be read ({problem}): it must have lines of topic,partition,offset, in UTF-8."
+        ) from None
+
+
+def _parsed_plan(path: str, rows: Iterable[list[str]], name: str) -> dict[TopicPartition, Offset]:
     plan: dict[TopicPartition, Offset] = {}
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.reader(file), start=1):
-            if not row:
-                continue
-            cells = [cell.strip() for cell in row]
-            if len(cells) not in _PLAN_COLUMNS or not all(cell.isdecimal() for cell in cells[-2:]):
-                raise click.UsageError(f"{path}: line {number}: must be topic,partition,offset.")
-            if len(cells) == max(_PLAN_COLUMNS) and cells[0] != name:
-                continue
-            topic, partition, offset = cells[-3:]
-            plan[TopicPartition(topic, PartitionId(int(partition)))] = Offset(int(offset))
+    for number, row in enumerate(rows, start=1):
+        if not row:
+            continue
+        cells = [cell.strip() for cell in row]
+        if len(cells) not in _PLAN_COLUMNS or not all(cell.isdecimal() for cell in cells[-2:]):
+            raise click.UsageError(f"{path}: line {number}: must be topic,partition,offset.")
+        if len(cells) == max(_PLAN_COLUMNS) and cells[0] != name:
+            continue
+        topic, partition, offset = cells[-3:]
+        plan[TopicPartition(topic, PartitionId(int(partition)))] = Offset(int(offset))
     return plan
 
 

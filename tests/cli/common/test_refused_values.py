@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -42,3 +44,17 @@ def test_a_time_before_1970_or_beyond_int64(option: str, time: str) -> None:
 def test_an_argument_that_is_not_utf8(command: str) -> None:
     said = "Error: A name or value has '\\udce9' as its character 4, which is not UTF-8: give it in UTF-8.\n"
     assert refused(*command.split()) == said
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("orders,0,5\n".encode("utf-16"), "must have lines of topic,partition,offset, in UTF-8"),
+        (b"x" * 200_000 + b",0,5\n", "cannot be read (field larger than field limit (131072))"),
+    ],
+    ids=["UTF-16", "a long field"],
+)
+def test_a_plan_that_is_no_text_of_utf8_or_no_csv(tmp_path: Path, data: bytes, said: str) -> None:
+    file = tmp_path / "plan.csv"
+    file.write_bytes(data)
+    assert said in " ".join(refused("group", "reset-offsets", "g", "--from-file", str(file)).split())

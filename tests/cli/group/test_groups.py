@@ -155,6 +155,7 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
     plan = tmp_path / "plan.csv"
     plan.write_text(group(cluster, "reset-offsets", "x", "--all-topics", "--to-current", "--export"))
     assert plan.read_text() == "reset,0,7\nreset,1,1\n"
+    plan.write_bytes(b"\xef\xbb\xbf" + plan.read_bytes())  # as spreadsheets do
     reset("--topic", "reset", "--to-latest", "--execute")
     assert places() == [10, 10]
     reset("--from-file", str(plan), "--execute")
