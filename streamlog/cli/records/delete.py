@@ -19,7 +19,7 @@ from streamlog.client.admin.values import DeletedRecords
 from streamlog.client.consumer.offset_finder import AtTime, Bound, Last, OffsetAndTimestamp, OffsetSpec
 from streamlog.daemon.text_file import read_text
 from streamlog.errors import InvalidConfigError
-from streamlog.model import INT64_MAX, Offset, PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, INT64_MAX, Offset, PartitionId, TopicPartition
 
 _COLUMNS: Final = ("topic", "partition", "log_start")
 _TRIM_COLUMNS: Final = ("topic", "partition", "log_start", "deleted_offsets")
@@ -94,9 +94,8 @@ def _from_file(path: str) -> Before:
         document = json.loads(read_text(path, bytes_max=_FILE_BYTES_MAX))
         found: dict[TopicPartition, int | Bound] = {}
         for one in document["partitions"]:
-            at, offset = TopicPartition(str(one["topic"]), PartitionId(int(one["partition"]))), int(one["offset"])
-            if not _HIGH_WATERMARK <= offset <= INT64_MAX:
-                raise ValueError(f"offset {offset} of {at}")
+            at = TopicPartition(str(one["topic"]), PartitionId(_whole(one["partition"], 0, INT32_MAX)))
+            offset = _whole(one["offset"], _HIGH_WATERMARK, INT64_MAX)
             found[at] = Bound.LATEST if offset == _HIGH_WATERMARK else offset
     except InvalidConfigError as error:
         raise click.UsageError(f"{error.message}.") from None
@@ -107,6 +106,13 @@ def _from_file(path: str) -> Before:
     if not found:
         raise click.UsageError(f"{path} names no partitions.")
     return found
+
+
+def _whole(given: object, least: int, most: int) -> int:
+    """ValueError. JSON in Python has fractions, Infinity and true besides."""
+    if type(given) is not int or not least <= given <= most:
+        raise ValueError(f"{given!r} is not a whole number in {least}..{most}")
+    return given
 
 
 @click.command

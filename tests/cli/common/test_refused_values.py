@@ -58,3 +58,13 @@ def test_a_plan_that_is_no_text_of_utf8_or_no_csv(tmp_path: Path, data: bytes, s
     file = tmp_path / "plan.csv"
     file.write_bytes(data)
     assert said in " ".join(refused("group", "reset-offsets", "g", "--from-file", str(file)).split())
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "-2", "1.9", "Infinity", "true", '"1"', "9" * 5_000])
+@pytest.mark.parametrize(
+    "form", ['{"topic": "t", "partition": %s, "offset": 1}', '{"topic": "t", "partition": 0, "offset": %s}']
+)
+def test_offsets_of_a_file_that_are_no_numbers_of_their_range(tmp_path: Path, form: str, number: str) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text('{"partitions": [%s]}' % (form % number))
+    assert "is not a list of offsets" in refused("records", "delete", "--offset-json-file", str(file))
