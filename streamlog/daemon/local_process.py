@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from streamlog.daemon.text_file import write_private
+from streamlog.model import INT32_MAX
 
 _LINUX: Final = sys.platform == "linux"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -70,7 +71,7 @@ class ProcessId(Struct, frozen=True):
             if fd is not None and self.alive:
                 poll = select.poll()  # select() takes no descriptor above 1,023
                 poll.register(fd, select.POLLIN)
-                poll.poll(timeout_s * 1000)
+                poll.poll(min(timeout_s * 1000, INT32_MAX))
         while self.alive and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
         return not self.alive

@@ -59,6 +59,13 @@ def test_a_signal_reaches_it_and_its_end_is_seen(child: subprocess.Popen[bytes])
     assert child.wait() == -signal.SIGTERM
 
 
+def test_a_wait_of_more_than_poll_can_count(child: subprocess.Popen[bytes]) -> None:
+    process = ProcessId.of(child.pid)
+    assert process is not None
+    child.kill()
+    assert process.wait_until_exited(3_000_000)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process has one state")
 def test_it_is_there_until_its_last_thread_has_ended() -> None:
     """Which may be in the middle of an fsync, and holds the port until then."""

@@ -175,10 +175,15 @@ def topic_partition(text: str) -> TopicPartition:
     return TopicPartition(match["topic"], PartitionId(int(match["partition"])))
 
 
+def is_number(text: str, most: int) -> bool:
+    """Whether it is a whole number in 0..most. int() refuses thousands of digits with an error of its own."""
+    return text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
+
+
 def node_ids(text: str, option: str) -> tuple[int, ...]:
     """Parses `1,2,3`."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and float(part) <= INT32_MAX for part in parts):
+    if not all(is_number(part, INT32_MAX) for part in parts):
         raise click.BadParameter(
             f"{text!r}: must be node ids, such as 1,2,3, each in 0..{INT32_MAX}.", param_hint=option
         )

@@ -17,6 +17,7 @@ import click
 from msgspec import Struct
 
 from streamlog.cli.common.failures import end_with
+from streamlog.cli.common.nouns import is_number
 from streamlog.cli.common.output import Output, Row, on_terminal, output_option, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -26,7 +27,7 @@ from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.offset_resets import ResetKind, ResetTo, check_empty, plan_offsets, plan_reset
 from streamlog.config.offset_reset import parse_duration_ms
 from streamlog.errors import StreamlogError
-from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, INT64_MAX, Offset, PartitionId, TopicPartition
 
 _COLUMNS: Final = ("group", "topic", "partition", "new_offset")
 _HEADINGS: Final = {"new_offset": "NEW-OFFSET"}
@@ -236,7 +237,7 @@ def _parsed_plan(path: str, rows: Iterable[list[str]], name: str) -> dict[TopicP
         if not row:
             continue
         cells = [cell.strip() for cell in row]
-        if len(cells) not in _PLAN_COLUMNS or not all(cell.isdecimal() for cell in cells[-2:]):
+        if len(cells) not in _PLAN_COLUMNS or not all(map(is_number, cells[-2:], (INT32_MAX, INT64_MAX))):
             raise click.UsageError(f"{path}: line {number}: must be topic,partition,offset.")
         if len(cells) == max(_PLAN_COLUMNS) and cells[0] != name:
             continue

@@ -44,7 +44,9 @@ def _settings_option(flag: str) -> Callable[[Command], Command]:
 @perf.command
 @topic_argument
 @click.option("--num-records", type=click.IntRange(1), required=True, help="Number of records to write.")
-@click.option("--record-size", type=click.IntRange(0), help="Bytes of each record's value, which are random.")
+@click.option(
+    "--record-size", type=click.IntRange(0, _PAYLOAD_BYTES_MAX), help="Bytes of each record's value, which are random."
+)
 @click.option(
     "--payload-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -230,7 +232,13 @@ def consume(
 @perf.command
 @topic_argument
 @click.option("--num-records", type=click.IntRange(1), default=1_000, show_default=True, help="Round trips.")
-@click.option("--record-size", type=click.IntRange(1), default=100, show_default=True, help="Bytes of a value.")
+@click.option(
+    "--record-size",
+    type=click.IntRange(1, _PAYLOAD_BYTES_MAX),
+    default=100,
+    show_default=True,
+    help="Bytes of a value.",
+)
 @click.option(
     "--acks",
     type=click.Choice(["all", "1"]),

@@ -54,7 +54,7 @@ async def write(
 ) -> None:
     """`payloads`: values, repeated in turn. `rate`: records a second; 0: as many as the producer takes."""
     begin = time.monotonic()
-    at_once = _AT_ONCE_MAX if rate <= 0 else max(1, min(_AT_ONCE_MAX, int(rate / _ROUNDS_PER_S)))
+    at_once = _AT_ONCE_MAX if rate <= 0 else max(1, int(min(_AT_ONCE_MAX, rate / _ROUNDS_PER_S)))
     sent = 0
     while sent < count:
         if rate > 0 and (early_s := begin + sent / rate - time.monotonic()) > 0:

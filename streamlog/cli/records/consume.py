@@ -18,7 +18,7 @@ from typing import Final
 
 import click
 
-from streamlog.cli.common.nouns import is_expression, key_values, one_name, topic_argument
+from streamlog.cli.common.nouns import is_expression, is_number, key_values, one_name, topic_argument
 from streamlog.cli.common.session import finish_with_records, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.format_template import FormatTemplate
@@ -215,10 +215,12 @@ def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...
         return AtTime(milliseconds(timestamp, "--timestamp"))
     if offset is None or offset in _ENDS:
         return EARLIEST if from_beginning else _ENDS[offset or "latest"]
-    if offset.startswith("-") and offset[1:].isdecimal():
+    if offset.startswith("-") and is_number(offset[1:], INT64_MAX):
         return Last(int(offset[1:]))
-    if not offset.isdecimal():
-        raise click.BadParameter(f"{offset!r}: must be a number, earliest or latest.", param_hint="--offset")
+    if not is_number(offset, INT64_MAX):
+        raise click.BadParameter(
+            f"{offset!r}: must be a number up to {INT64_MAX}, earliest or latest.", param_hint="--offset"
+        )
     if len(partitions) != 1:
         raise click.UsageError("--offset needs one partition: give it with --partition.")
     return int(offset)

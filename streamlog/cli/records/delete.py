@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import Noun, all_names, matching_topics, topic_partition, topics_argument
+from streamlog.cli.common.nouns import Noun, all_names, is_number, matching_topics, topic_partition, topics_argument
 from streamlog.cli.common.output import Output, Row, output_option, show_rows
 from streamlog.cli.common.session import say_lost_quorum, with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -84,7 +84,7 @@ def delete(target: Target, output: Output, partitions: tuple[str, ...], before: 
 def _offset(text: str) -> int | Bound:
     if text in ("latest", str(_HIGH_WATERMARK)):
         return Bound.LATEST
-    if not text.isdecimal() or int(text) > INT64_MAX:
+    if not is_number(text, INT64_MAX):
         raise click.BadParameter(f"{text!r}: must be an offset, from 0, or latest.", param_hint="--before")
     return int(text)
 

@@ -7,14 +7,21 @@ from typing import Final
 
 import click
 
-from streamlog.cli.common.nouns import all_names, matching_topics, no_such_partition, topic_partition, topics_argument
+from streamlog.cli.common.nouns import (
+    all_names,
+    is_number,
+    matching_topics,
+    no_such_partition,
+    topic_partition,
+    topics_argument,
+)
 from streamlog.cli.common.output import Output, Row, output_option, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.consume import milliseconds
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.consumer.offset_finder import AtTime, Bound, Last, OffsetSpec
-from streamlog.model import PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, PartitionId, TopicPartition
 
 _COLUMNS: Final = ("topic", "partition", "offset")
 # Kafka's numbers, and words.
@@ -90,6 +97,6 @@ def _place(text: str) -> OffsetSpec:
 
 def _numbers(text: str) -> Sequence[PartitionId]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
+    if not all(is_number(part, INT32_MAX) for part in parts):
         raise click.BadParameter(f"{text!r}: must be partition numbers, such as 0,1.", param_hint="--partitions")
     return [PartitionId(int(part)) for part in parts]

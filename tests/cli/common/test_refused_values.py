@@ -68,3 +68,28 @@ def test_offsets_of_a_file_that_are_no_numbers_of_their_range(tmp_path: Path, fo
     file = tmp_path / "offsets.json"
     file.write_text('{"partitions": [%s]}' % (form % number))
     assert "is not a list of offsets" in refused("records", "delete", "--offset-json-file", str(file))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "consume t --partition 0 --offset",
+        "consume t --offset -",
+        "offsets t --partitions",
+        "records delete t-0 --before",
+        "perf produce t --num-records 5 --record-size",
+        "perf e2e t --record-size",
+    ],
+)
+@pytest.mark.parametrize("number", ["9" * 14 + "99999999", "9" * 5_000])
+def test_a_number_beyond_all_bounds(option: str, number: str) -> None:
+    assert "Invalid value" in refused(*f"{option} {number}".replace("- ", "-").split())
+
+
+def test_a_number_beyond_all_bounds_in_a_plan(tmp_path: Path) -> None:
+    file = tmp_path / "plan.csv"
+    for line in ("t,99999999999,5", "t,0,99999999999999999999", f"t,0,{'9' * 5_000}"):
+        file.write_text(line)
+        assert "line 1: must be topic,partition,offset." in refused(
+            "group", "reset-offsets", "g", "--from-file", str(file)
+        )
