@@ -42,7 +42,7 @@ def move_log_dir(target: Target, partitions: tuple[str, ...], *, node_id: int, p
     Examples:
       streamlogctl partition move-log-dir orders-0 orders-1 --broker 1 --log-dir /disk2/streamlog --wait
     """
-    named = [topic_partition(text) for text in dict.fromkeys(partitions)]
+    named = dict.fromkeys(map(topic_partition, partitions))
     moves = {ReplicaOnNode(at.topic, at.partition, node_id): path for at in named}
     results = with_admin(target, lambda admin: admin.alter_replica_log_dirs(moves))
     for result in results:

@@ -163,7 +163,7 @@ def repair(target: Target, output: Output, partitions: tuple[str, ...], *, dry_r
     \b
     Exit code: 0 all replicas are intact now, 1 some are not, or could not be read, 2 wrong usage.
     """
-    named = [topic_partition(text) for text in dict.fromkeys(partitions)]
+    named = list(dict.fromkeys(map(topic_partition, partitions)))
     found = with_admin(target, lambda admin: _repairs(admin, named, dry_run=dry_run))
     rows = [
         _repair_row(one.at, replica, damage, dry_run=dry_run)

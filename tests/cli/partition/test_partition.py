@@ -329,6 +329,8 @@ def test_a_replica_moves_to_another_log_directory(served: ServedCluster) -> None
     assert "t-0: no such directory" in refused(served.run(*move, "/c"))
     _log_dirs(served, moved=True)
     assert served.run(*move, "/b", "--wait").stdout.endswith("All replicas have moved.\n")
+    moved = "t-0 moves to /b of node 1.\nAll replicas have moved.\n"
+    assert served.run(*move, "/b", "--wait", "t:0").stdout == moved, "it is the same partition"
     _log_dirs(served, moved=False, error="/b is full")
     assert "t-0: /b is full" in refused(served.run(*move, "/b", "--wait"))
     _log_dirs(served, moved=False)
