@@ -4,7 +4,8 @@
     parse.headers=true, headers.delimiter=<TAB>  NAME:VALUE,NAME:VALUE<TAB>...   before the key
     headers.separator=, headers.key.separator=:
     null.marker=TEXT                             a key, value or header's value of this text is null
-    ignore.error=true                            a line without its separator is a value, and no error
+    ignore.error=true                            a line without its separator is a value, a header without its colon a
+                                                 name with a null value, and no error
 
 A line ends with LF or CR LF; the last one may have no end. An empty line is a record with an empty value.
 """
@@ -145,8 +146,7 @@ class Parser:
             name, colon, value = pair.partition(self._form.headers_key_separator)
             if not colon:
                 self._lacks("value of a header", self._form.headers_key_separator)
-            else:
-                found.append((name.decode("utf-8", "surrogateescape"), self._or_null(value)))
+            found.append((name.decode("utf-8", "surrogateescape"), self._or_null(value) if colon else None))
         return tuple(found)
 
     def _or_null(self, text: bytes) -> bytes | None:

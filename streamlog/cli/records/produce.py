@@ -78,7 +78,8 @@ def produce(
       key.separator=:          default: a tab
       parse.headers=true       before the key: NAME:VALUE,NAME:VALUE, then a tab
       null.marker=NULL         a key or value of this text is null
-      ignore.error=true        a line without its separator is a value
+      ignore.error=true        a line without its separator is a value, a header without its
+                               colon a name with a null value
 
     \b
     Examples:

@@ -52,6 +52,8 @@ def test_headers_and_nulls() -> None:
     assert parsed(properties, b"\tNULL\tv") == [InputRecord(None, b"v")]
     with pytest.raises(InvalidRecordError, match="value of a header"):
         parsed(properties, b"a\tk\tv")
+    lenient = properties | {"ignore.error": "true"}
+    assert parsed(lenient, b"a,b:1\tk\tv") == [InputRecord(b"k", b"v", (("a", None), ("b", b"1")))]
 
 
 @pytest.mark.parametrize("properties", [{"parse.keys": "true"}, {"parse.key": "yes"}, {"key.separator": ""}])
