@@ -36,8 +36,11 @@ async def write(data: bytes) -> bool:
     try:
         await asyncio.shield(written)
     except asyncio.CancelledError:
-        await asyncio.wait([written], timeout=_LAST_S)
-        if written.cancel():
+        try:
+            await asyncio.wait([written], timeout=_LAST_S)
+        finally:
+            unfinished = written.cancel()  # else its thread could find the loop closed
+        if unfinished:
             raise
         written.result()
         return False
