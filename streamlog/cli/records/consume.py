@@ -71,9 +71,8 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="read_committed: no records of transactions that are open or were aborted.",
+    help="read_committed: no records of transactions that are open or were aborted. Default: as --command-config says, "
+    "else read_uncommitted.",
 )
 @click.option(
     "--on-corrupt-batch",
@@ -95,7 +94,7 @@ def consume(
     properties: tuple[str, ...],
     template: str | None,
     output: str,
-    isolation_level: str,
+    isolation_level: str | None,
     on_corrupt_batch: str | None,
     settings: tuple[str, ...],
     *,
@@ -145,11 +144,11 @@ def consume(
         raise click.UsageError("--format, --property and --output json are mutually exclusive: give one of them.")
     form_texts = key_values(properties, "--property")
     given = {
-        "isolation.level": isolation_level,
         # A missing offset is an error; from an end on, reading continues at that end.
         "auto.offset.reset": "none" if isinstance(start, int) else "latest" if start is LATEST else "earliest",
         "default.api.timeout.ms": target.request_timeout_ms,
         **({} if group is None else {"group.id": group}),
+        **({} if isolation_level is None else {"isolation.level": isolation_level}),
         **({} if on_corrupt_batch is None else {"on.corrupt.batch": on_corrupt_batch}),
         **of_consumer,
     }

@@ -193,3 +193,16 @@ def test_a_member_sends_heartbeats_while_a_slow_reader_holds_up_its_output(monke
         consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--max-messages", "2")
     reader.join(30)
     assert seen == [True, expected]
+
+
+def test_the_isolation_level_of_the_file_holds_unless_one_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "app.properties"
+    file.write_text("isolation.level=read_committed\n")
+    consumer = ListConsumer([["a"]], grown={}, owned=1)
+    arguments = ("--command-config", str(file), "--from-beginning", "--max-messages", "1")
+    consume(consumer, monkeypatch, *arguments)
+    assert consumer.settings["isolation.level"] == "read_committed"
+    consume(consumer, monkeypatch, *arguments, "--isolation-level", "read_uncommitted")
+    assert consumer.settings["isolation.level"] == "read_uncommitted"
