@@ -20,7 +20,9 @@ from streamlog.model import Offset, PartitionId, TopicPartition
 
 
 class ListConsumer:
-    """Of topic t. A partition's list is one batch of what was not read; `grown` is written after the ends are known."""
+    """Of topic t, the last partition first. A partition's list is one batch of what was not read; `grown` is written
+    after the ends are known.
+    """
 
     corrupt_batches_skipped = 0
 
@@ -47,7 +49,7 @@ class ListConsumer:
         return len(self.logs)
 
     def subscribe(self, _topics: list[str]) -> None:
-        self.positions = {TopicPartition("t", PartitionId(number)): 0 for number in range(self.owned)}
+        self.positions = {TopicPartition("t", PartitionId(number)): 0 for number in reversed(range(self.owned))}
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -112,8 +114,8 @@ def test_a_member_commits_what_it_printed_up_to_the_ends_and_ends(
     """A writer's next record is in the last batch, or alone in one that is fetched while another partition is read."""
     consumer = ListConsumer([["a", "b"], [], ["c"]], grown={0: "later", 1: "later"}, owned=3)
     consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
-    assert capfd.readouterr().out == "a\nb\nc\n"
-    assert list(consumer.positions.values()) == [2, 0, 1]
+    assert capfd.readouterr().out == "c\na\nb\n"
+    assert list(consumer.positions.values()) == [1, 0, 2]
 
 
 def test_a_member_whose_partition_is_always_ahead_of_its_end_ends(
@@ -138,7 +140,7 @@ def test_a_partition_that_is_added_while_the_member_reads_is_left_to_the_next_on
     consumer = ListConsumer([["a"]], grown={1: "later"}, owned=2)
     consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
     assert capfd.readouterr().out == "a\n"
-    assert list(consumer.positions.values()) == [1, 0]
+    assert list(consumer.positions.values()) == [0, 1]
 
 
 def test_a_group_among_the_settings_of_the_consumer_is_joined(
