@@ -39,7 +39,7 @@ from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
-from streamlog.services.quotas.gate import QuotaGate
+from streamlog.services.quotas.limits import QuotaLimits
 from streamlog.services.quotas.shares import QuotaShares
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
 from streamlog.storage.directories.directories import LogDirectories
@@ -58,7 +58,7 @@ class DataPlane:
         ports: Ports,
         clock: QuorumClock,
         authorizer: Authorizer,
-        quotas: QuotaGate,
+        limits: QuotaLimits,
     ) -> None:
         self._node_id = node_id
         self._directories = directories
@@ -67,7 +67,6 @@ class DataPlane:
         self._link = link
         self._clock = clock
         self._authorizer = authorizer
-        self._quota_gate = quotas
         ports = replace(ports, clock=clock)
         self._ports = ports
         config = configs.node
@@ -101,7 +100,7 @@ class DataPlane:
         )
         self._bounds = ClientBounds.of(config)
         self._peers = Peers(view, ports.network)  # for clients' calls that go on to other nodes
-        self._quotas = QuotaShares(node_id, view, quotas.limits, self._peers, ports.clock)
+        self._quotas = QuotaShares(node_id, view, limits, self._peers, ports.clock)
         self._groups = GroupCoordinator(self.replicas, view, configs, ports.clock, ports.probe)
         self._producer_ids = ProducerIdBlocks(link)
         self._local_markers = LocalMarkers(self.replicas, self._groups)
@@ -173,7 +172,6 @@ class DataPlane:
             authorizer=self._authorizer,
             peers=self._peers,
             quotas=self._quotas,
-            quota_gate=self._quota_gate,
         )
         return [self._replication.service(), *all_services(parts)]
 

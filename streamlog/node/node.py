@@ -102,8 +102,8 @@ class Node:
         audit = made_trail(self._config, self._node_id, self._view, ports, self._audit_topic)
         self.metrics.audit, self.metrics.audit_topic = audit, self._audit_topic
         self.metrics.tokens = None if gate is None else gate.tokens
-        self._quotas = made_quotas(self._config, self._view, self._configs, ports)
-        self.metrics.quotas = self._quotas.limits
+        quotas = made_quotas(self._config, self._view, self._configs, ports)
+        self.metrics.quotas = self._quota_limits = quotas.limits
         self.connection_rates = made_connection_rates(self._view, self._configs)
         self._router = MethodRouter(
             served_methods.unary_methods(),
@@ -112,7 +112,7 @@ class Node:
             gate,
             None if ports.tracing is None else RequestSpans(ports.tracing),
             audit,
-            self._quotas,
+            quotas,
         )
         self._in_process_calls: InProcessCalls | None = None
         self._address: Address | None = None  # of the inter-broker listener
@@ -359,7 +359,7 @@ class Node:
             ports=self._ports,
             clock=self._clock,
             authorizer=self._authorizer,
-            quotas=self._quotas,
+            limits=self._quota_limits,
         )
         services = plane.services(member)
         self.metrics.sources = plane.metric_sources(member)

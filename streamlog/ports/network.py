@@ -17,7 +17,7 @@ Contract
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, TypeAlias
 
@@ -167,10 +167,6 @@ class CallAudit(Protocol):
 
     def refused(self, operation: str, kind: str, name: str, code: str, /) -> None:
         """The caller lacked this right on a resource; the call may go on with others."""
-        ...
-
-    def created(self, topics: Sequence[str], /) -> None:
-        """The call has created these topics on their first use."""
         ...
 
 

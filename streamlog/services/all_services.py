@@ -66,7 +66,6 @@ from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.common.own_node import OwnNode
 from streamlog.services.common.paging import TopicNames
 from streamlog.services.groups.service import GroupsService
-from streamlog.services.quotas.gate import QuotaGate
 from streamlog.services.quotas.shares import QuotaShares
 from streamlog.services.records.consuming.consume import ConsumeHandler
 from streamlog.services.records.feeds import FeedSource
@@ -106,7 +105,6 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     authorizer: AccessTest
     peers: Peers  # closed by the node, after its services
     quotas: QuotaShares
-    quota_gate: QuotaGate
 
 
 def all_services(parts: NodeParts) -> list[Service]:
@@ -116,7 +114,7 @@ def all_services(parts: NodeParts) -> list[Service]:
     names = TopicNames()
     peers = parts.peers
     admin = _admin(parts, names, peers)
-    auto_create = AutoCreate(parts.view, parts.configs, parts.quota_gate.creating(admin.commands.create_topics))
+    auto_create = AutoCreate(parts.view, parts.configs, admin.commands.create_topics)
     verifier = Verifier(parts.node_id, parts.transactions, peers)
     batches = _batches(parts, names, queued, outgoing, auto_create, verifier)
     cluster = ClusterService(

@@ -17,7 +17,6 @@ from google.protobuf.message import Message
 from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
-from streamlog.access.principals import PrincipalMapping
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
 from streamlog.api.service import stream_handlers, unary_handlers
@@ -25,7 +24,6 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.broker.producer_id_blocks import ProducerIdBlocks
 from streamlog.broker.table.replicas import Replicas
 from streamlog.config import Operation, Scope, changed_value, check_together
-from streamlog.config.settings.node_settings import NUM_PARTITIONS
 from streamlog.controller.link import FORWARDED
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.coordinator.transactions import TransactionCoordinator
@@ -46,7 +44,6 @@ from streamlog.services.access.authorizer import Authorizer
 from streamlog.services.all_services import NodeParts, all_services
 from streamlog.services.common.client_bounds import ClientBounds
 from streamlog.services.common.forwarding import Peers
-from streamlog.services.quotas.gate import QuotaGate
 from streamlog.services.quotas.limits import QuotaLimits
 from streamlog.services.quotas.shares import QuotaShares
 from streamlog.services.transactions.markers import LocalMarkers, MarkerLinks
@@ -196,13 +193,6 @@ class SmallNode:
                 authorizer=Authorizer(self.view, enabled=False),
                 peers=peers,
                 quotas=quotas,
-                quota_gate=QuotaGate(
-                    limits,
-                    self.ports.clock,
-                    PrincipalMapping(),
-                    self.view,
-                    lambda: self.configs.node[NUM_PARTITIONS],
-                ),
             )
         )
         self.handlers = unary_handlers(services)

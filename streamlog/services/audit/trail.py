@@ -2,7 +2,6 @@
 
     call --> its audit, in CallInfo --> the gate: principal, guard  --> each message: the resources that it names
                                     --> a right that is lacking: an event at once, also where the call goes on
-                                    --> topics that it creates on their first use: an event at once
     end  --> of a unary call: one event, if its kind is wanted and nothing of it was refused
     stream --> an event when a message names resources that the stream has not named before, if its kind is wanted
 
@@ -68,7 +67,6 @@ class AuditTrail:
         self._mapping = mapping
         self._kinds = frozenset(kinds)
         self._sinks = sinks
-        self.wants_changes = AuditKind.CHANGES in self._kinds
         self.own = AuditResource("topic", own_topic)
         self.events = {ALLOWED: 0, REFUSED: 0}  # since the start
 
@@ -207,16 +205,6 @@ class _Audit:
         whole = self._kind is AuditKind.CHANGES  # of others each part is refused alone
         others = (one for one in self._resources if one != own) if whole else ()
         self._put((own, *others), REFUSED, operation=operation, error=code)
-
-    def created(self, topics: Sequence[str]) -> None:
-        if self._trail.wants_changes:
-            self._trail.put(
-                self._info,
-                self.principal,
-                [AuditResource("topic", name) for name in topics],
-                ALLOWED,
-                operation="CREATE",
-            )
 
     def end(self, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from streamlog.api.errors import from_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.service import Call
 from streamlog.config.settings.node_settings import AUTO_CREATE_TOPICS_ENABLE
-from streamlog.errors import StreamlogError, ThrottledError, TopicAlreadyExistsError
+from streamlog.errors import StreamlogError, TopicAlreadyExistsError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.metadata.view import MetadataView
@@ -22,7 +21,7 @@ class AutoCreate:
         configs: NodeConfigs,
         create: Callable[[pb.CreateTopicsRequest, Call], Awaitable[pb.CreateTopicsResponse]],
     ) -> None:
-        """`create`: Admin.CreateTopics behind its quota, which returns once the topics are in this node's image."""
+        """`create`: Admin.CreateTopics, which returns once the topics are in this node's image."""
         self._view = view
         self._configs = configs
         self._create = create
@@ -41,15 +40,8 @@ class AutoCreate:
         if not wanted:
             return refused
         request = pb.CreateTopicsRequest(topics=[pb.NewTopic(name=name) for name in wanted])
-        try:
-            response = await self._create(request, call)
-        except ThrottledError as error:
-            return {**refused, **dict.fromkeys(wanted, error)}
-        except (StreamlogError, asyncio.CancelledError):
-            _report(wanted, call)  # they may have been created
-            raise
+        response = await self._create(request, call)
         errors = {row.name: from_message(row.error) for row in response.results if row.HasField("error")}
-        _report([name for name in wanted if name not in errors], call)
         # A concurrent request created it first.
         failed = {name: error for name, error in errors.items() if not isinstance(error, TopicAlreadyExistsError)}
         return {**refused, **failed}
@@ -58,9 +50,3 @@ class AutoCreate:
         """As `missing`, for one topic. StreamlogError."""
         for error in (await self.missing((name,), call)).values():
             raise error
-
-
-def _report(created: list[str], call: Call) -> None:
-    """To the audit log: the call is not one that changes anything otherwise."""
-    if created and call.info.audit is not None:
-        call.info.audit.created(created)

@@ -5,7 +5,7 @@
     read    each response counts its bytes after it was sent; before the next one is read from the log the stream waits
             (`CallPace`) until it is its turn. It holds no response then.
     change  each request counts the partitions that it creates or deletes, and is handled once those before it are paid;
-            what is refused does not count. So do topics that other calls create on first use (`creating`).
+            what is refused does not count.
     all     each call counts the time that it takes (`call_times`), and the next one is handled once that is paid.
 
 Responses say how long their stream or call was held up (throttle_time_ms). A use whose turn is more than TURN_MAX_S
@@ -39,12 +39,10 @@ from streamlog.access.quotas import (
     USER_LENGTH_MAX,
     name_of,
 )
-from streamlog.api.errors import from_rpc, to_rpc
-from streamlog.api.pb import admin_pb2
+from streamlog.api.errors import to_rpc
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.api.service import Call
 from streamlog.api.wire_format import VARINT, tag, varint
-from streamlog.errors import Status, StreamlogError, ThrottledError
+from streamlog.errors import Status, ThrottledError
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import (
     CLIENT_ID_HEADER,
@@ -103,9 +101,6 @@ _THROTTLE_TIME: Final = varint(tag(pb.ProduceResponse.THROTTLE_TIME_MS_FIELD_NUM
 
 _Counted: TypeAlias = Callable[[bytes, CallInfo, QuotaCaller, float], Awaitable[bytes]]
 """A handler behind limits; with how long the call was held up so far."""
-CreateTopics: TypeAlias = Callable[
-    [admin_pb2.CreateTopicsRequest, Call], Coroutine[Any, Any, admin_pb2.CreateTopicsResponse]
-]
 
 
 class QuotaGate:
@@ -157,30 +152,6 @@ class QuotaGate:
             else:
                 counting = _OtherStream(stream, time)
             await time.run(handler(counting, info))
-
-        return handle
-
-    def creating(self, create: CreateTopics) -> CreateTopics:
-        """For calls of other methods. Raises StreamlogError, as `create` does."""
-
-        async def handle(request: admin_pb2.CreateTopicsRequest, call: Call) -> admin_pb2.CreateTopicsResponse:
-            # As at a listener for clients: nodes create no topics by these calls.
-            caller = self._caller(call.info, for_nodes=False) if self.limits.active else None
-            if caller is None:
-                return await create(request, call)
-
-            async def encoded(_: bytes, __: CallInfo) -> bytes:
-                try:
-                    return (await create(request, call)).SerializeToString()
-                except StreamlogError as error:
-                    raise to_rpc(error) from None
-
-            counted = self._mutation(mutations.CREATE_TOPICS, encoded)
-            try:
-                response = await counted(request.SerializeToString(), call.info, caller, 0.0)
-            except RpcError as error:
-                raise from_rpc(error) from None
-            return admin_pb2.CreateTopicsResponse.FromString(response)
 
         return handle
 

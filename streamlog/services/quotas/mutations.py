@@ -18,7 +18,6 @@ from streamlog.metadata.topics.creation import PARTITIONS_PER_REQUEST_MAX
 from streamlog.model import TopicId
 
 _ADMIN: Final = "/streamlog.v1.Admin/"
-CREATE_TOPICS: Final = _ADMIN + "CreateTopics"
 
 
 def mutations_of(method: str, data: bytes, image: MetadataImage, default_partitions: int) -> list[int]:
@@ -64,7 +63,7 @@ def _within_bounds(count: int) -> int:
 
 
 _METHODS: Final[Mapping[str, tuple[type[Message], Any, Callable[..., Iterator[int]]]]] = {
-    CREATE_TOPICS: (pb.CreateTopicsRequest, pb.CreateTopicsResponse, _created),
+    _ADMIN + "CreateTopics": (pb.CreateTopicsRequest, pb.CreateTopicsResponse, _created),
     _ADMIN + "DeleteTopics": (pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, _deleted),
     _ADMIN + "CreatePartitions": (pb.CreatePartitionsRequest, pb.CreatePartitionsResponse, _grown),
 }

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,13 +13,12 @@ import pytest
 
 from streamlog.access.acl import Acl, AclOperation, AclResourceType
 from streamlog.access.principals import PrincipalMapping
-from streamlog.api.errors import to_message, to_rpc
+from streamlog.api.errors import to_rpc
 from streamlog.api.pb import admin_pb2, batches_pb2, records_pb2
 from streamlog.api.request_resources import RESOURCES_MAX, resources_of
-from streamlog.api.service import Call, Requests, parse
-from streamlog.config.settings.node_settings import AUTO_CREATE_TOPICS_ENABLE
+from streamlog.api.service import Requests, parse
 from streamlog.controller.link import FORWARDED
-from streamlog.errors import ClusterAuthorizationError, InvalidTopicError, OutcomeUnknownError, StreamlogError
+from streamlog.errors import ClusterAuthorizationError, InvalidTopicError, StreamlogError
 from streamlog.metadata.convert import encode_batch
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.records import AclRecord, MetadataVersionRecord
@@ -35,7 +33,6 @@ from streamlog.services.access.gate import MethodGate
 from streamlog.services.access.visible import queried
 from streamlog.services.audit.audited_methods import AUDITED_METHODS, AuditKind
 from streamlog.services.audit.trail import REFUSALS_MAX, REMEMBERED_MAX, AuditTrail
-from streamlog.services.common.auto_create import AutoCreate
 from streamlog.services.common.paging import TopicEntry
 from streamlog.tls.callers import INTERNAL_PREFIX
 from streamlog.tls.identity import node_uri
@@ -157,39 +154,6 @@ async def test_a_change_that_is_refused_names_the_missing_right() -> None:
     assert (event.result, event.operation, event.error) == ("refused", "CREATE", "TOPIC_AUTHORIZATION_FAILED")
     assert event.resources == topics("a", "b")
     assert setup.trail.events == {"allowed": 0, "refused": 1}
-
-
-@pytest.mark.parametrize("fails", [False, True])
-async def test_topics_that_a_call_creates_on_first_use(*, fails: bool) -> None:
-    """Though reads are not wanted. What could not be created is no event; where the outcome is unknown, it is."""
-    setup = Setup()
-
-    async def create_topics(request: admin_pb2.CreateTopicsRequest, _: Call) -> admin_pb2.CreateTopicsResponse:
-        if fails:
-            raise OutcomeUnknownError("the controller was replaced")
-        results = [admin_pb2.CreateTopicResult(name=one.name) for one in request.topics]
-        results[1].error.CopyFrom(to_message(InvalidTopicError("no")))
-        return admin_pb2.CreateTopicsResponse(results=results)
-
-    configs: Any = SimpleNamespace(node={AUTO_CREATE_TOPICS_ENABLE: True})
-    creating = AutoCreate(setup.view, configs, create_topics)
-
-    async def handler(data: bytes, info: CallInfo) -> bytes:
-        await creating.missing(["a", "b"], Call(info, SystemClock()))
-        return b""
-
-    method = BATCHES + "Metadata"
-    try:
-        await setup.trail.unary(method, setup.gate.unary(method, handler))(b"", caller(method, "CN=root"))
-    except OutcomeUnknownError:
-        assert fails
-    (event,) = setup.sink.events
-    assert (event.result, event.operation, event.resources) == (
-        "allowed",
-        "CREATE",
-        topics("a", "b") if fails else topics("a"),
-    )
-    assert (event.principal, event.method) == ("User:CN=root", "streamlog.v1.Batches/Metadata")
 
 
 async def test_a_change_that_fails_has_its_error() -> None:

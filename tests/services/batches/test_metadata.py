@@ -6,10 +6,8 @@ import asyncio
 
 import pytest
 
-from streamlog.access.quotas import CONTROLLER_MUTATION_RATE, QuotaEntity
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import StreamlogError
-from streamlog.metadata.records import ClientQuotaRecord
 from tests.services.world import BATCHES, Calls, Cluster, simulate
 
 
@@ -117,28 +115,6 @@ def test_topics_come_into_being_where_the_setting_allows_it() -> None:
         clash = await metadata(cluster, "new", "a.b", "__consumer_offsets")
         assert [topic.error.code for topic in clash.topics] == ["UNKNOWN_TOPIC_OR_PARTITION", "", ""]
         assert (await metadata(cluster, "a_b")).topics[0].error.code == "INVALID_TOPIC"
-
-    simulate(story)
-
-
-def test_topics_that_come_into_being_count_against_the_callers_quota() -> None:
-    """Eleven seconds' worth is free; what is refused then leaves the other topics of the call their answers."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, auto_create_topics_enable="true", num_partitions="13")
-        quota = ClientQuotaRecord(entity=QuotaEntity(user="ANONYMOUS"), key=CONTROLLER_MUTATION_RATE, value=3.0)
-        cluster.rig.commit([quota])
-        await cluster.spread()
-        now_s = asyncio.get_running_loop().time
-        began_s = now_s()
-        for name in ("a", "b"):
-            assert (await metadata(cluster, name)).topics[0].error.code == ""
-        assert now_s() - began_s == pytest.approx(2, abs=0.5), "13 partitions, of which 11 are free: one of three nodes"
-        waiting = asyncio.ensure_future(metadata(cluster, "c"))
-        await asyncio.sleep(1)  # 13 s until its turn
-        refused = await metadata(cluster, "a", "d", "e")
-        assert [topic.error.code for topic in (await waiting).topics] == [""]
-        assert [topic.error.code for topic in refused.topics] == ["", "THROTTLED", "THROTTLED"]
 
     simulate(story)
 
