@@ -179,6 +179,11 @@ class Guard:
         own = ((principal, host) for principal in (self.principal, EVERY_USER) for host in (self._host, WILDCARD))
         return any(one in callers for one in own)
 
+    @property
+    def remembered(self) -> int:
+        """How many rights `changed` looks at."""
+        return 0 if self._asked is None else len(self._asked)
+
     def changed(self) -> StreamlogError | None:
         """After a change of the lists: why the stream must end; None: it goes on."""
         if self._asked is None:
