@@ -102,6 +102,10 @@ class GroupShard:
     def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
         replay(self.groups, self._pending_offsets.end(producer_id, commit=commit))
 
+    def check(self) -> None:
+        for group in self.groups.values():
+            group.check()
+
     def _apply(self, records: Sequence[GroupRecord]) -> None:
         for record in records:
             if isinstance(record.key, OffsetKey):

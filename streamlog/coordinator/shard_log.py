@@ -42,7 +42,7 @@ READ_BYTES: Final = 128 << 10
 """Read and replayed in one step while loading: about 10 ms on the event loop."""
 REREAD_S: Final = 1.0
 """Pause before a range that is damaged, or being repaired, is read again."""
-CONTRADICTS: Final = "contradicts the records before it"
+CONTRADICTS: Final = "contradicts itself"
 """In the reason of a shard that has failed: records are missing. Stopping the node would stop each later leader too."""
 BATCH_BYTES: Final = 512 << 10
 """Size of the batches of one decision, unless a single record is larger."""
@@ -60,6 +60,10 @@ class CoordinatorPlayback(Protocol):
 
     def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
         """Apply a transaction marker while loading."""
+        ...
+
+    def check(self) -> None:
+        """All is applied. InvariantError: records contradict one another."""
         ...
 
 
@@ -113,16 +117,15 @@ class ShardLog:
             before = offset
             for position, header in scan_headers(data, 0, len(data)):
                 check_crc(data, position, header)
-                try:
-                    count += self._replay(data, position, header, before)
-                except InvariantError as error:
-                    raise CoordinatorNotAvailableError(
-                        f"{replica.partition}: the batch at offset {header.base_offset} {CONTRADICTS}: {error}"
-                    ) from error
+                count += self._replay(data, position, header, before)
                 offset = header.next_offset
             if offset == before:
                 raise CoordinatorNotAvailableError(f"{replica.partition}: no batch can be read at offset {offset}")
             await asyncio.sleep(0)
+        try:
+            self._playback.check()
+        except InvariantError as error:
+            raise CoordinatorNotAvailableError(f"{replica.partition} {CONTRADICTS}: {error}") from error
         return count
 
     async def _read(self, offset: Offset) -> bytes:

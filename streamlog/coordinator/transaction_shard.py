@@ -142,6 +142,9 @@ class TransactionShard:
     def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
         """This log has no transactional records."""
 
+    def check(self) -> None:
+        """Each record is the whole state of its id."""
+
     def begin(self) -> None:
         """Loaded: time-outs start, and markers of prepared ends are written."""
         if self._unknown:

@@ -10,7 +10,7 @@
                           STABLE if these are all, UNRELEASED if others still own some
 
 A partition has an owner from the record that assigns it until the record in which the owner neither has it assigned nor
-is revoking it. In between no one else can get it: `Group.apply` raises InvariantError.
+is revoking it. In between no one else can get it: `Draft.write` raises InvariantError.
 """
 
 from __future__ import annotations

@@ -97,7 +97,9 @@ class Group(Struct):
         )
 
     def apply(self, key: Key, value: Value | None) -> None:
-        """InvariantError where a partition would get a second owner."""
+        """Owners are not checked (`check_owner`): in a compacted log, above all one that is compacted while it is
+        read, records of different keys fit together only at its end.
+        """
         match key, value:
             case OffsetKey(), None:
                 self.offsets.pop((key.topic, key.partition), None)
@@ -144,11 +146,20 @@ class Group(Struct):
     def _set_current(self, member_id: str, value: CurrentValue) -> None:
         self._release(member_id)
         self.currents[member_id] = value
-        for partition in (*value.assigned, *value.revoking):
-            if self.owners.setdefault(partition, member_id) != member_id:
+        self.owners.update(dict.fromkeys((*value.assigned, *value.revoking), member_id))
+
+    def check(self) -> None:
+        """InvariantError where a partition has two owners."""
+        for member_id, current in self.currents.items():
+            self.check_owner(member_id, current)
+
+    def check_owner(self, member_id: str, current: CurrentValue) -> None:
+        """InvariantError where another member owns a partition of `current`."""
+        for partition in (*current.assigned, *current.revoking):
+            if self.owners.get(partition, member_id) != member_id:
                 raise InvariantError(
-                    f"group {self.group_id!r}: partition {partition.partition} of {partition.topic_id.hex()} gets a "
-                    f"second owner {member_id!r} beside {self.owners[partition]!r}"
+                    f"group {self.group_id!r}: partition {partition.partition} of {partition.topic_id.hex()} has two "
+                    f"owners, {member_id!r} and {self.owners[partition]!r}"
                 )
 
     def _unclaim(self, member_id: str) -> None:
@@ -174,6 +185,9 @@ class Draft:
         self.records: list[GroupRecord] = []
 
     def write(self, key: Key, value: Value | None) -> None:
+        """InvariantError where a partition would get a second owner."""
+        if isinstance(key, CurrentKey) and isinstance(value, CurrentValue):
+            self.group.check_owner(key.member_id, value)
         if self.group is self._base:
             self.group = self._base.copy()
         self.group.apply(key, value)

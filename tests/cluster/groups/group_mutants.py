@@ -46,15 +46,9 @@ def granted_before_it_is_given_up() -> AbstractContextManager[object]:
     def mutant(group: Group, member_id: str, before: Any, kept: Any, target: Any) -> CurrentValue:
         return replace(advance(group, member_id, before, kept, target), assigned=target)
 
-    def set_current(self: Group, member_id: str, value: CurrentValue) -> None:
-        self._release(member_id)
-        self.currents[member_id] = value
-        for partition in (*value.assigned, *value.revoking):
-            self.owners[partition] = member_id
-
     stack = ExitStack()
     stack.enter_context(mock.patch.object(reconcile, "_advance", mutant))
-    stack.enter_context(mock.patch.object(Group, "_set_current", set_current))
+    stack.enter_context(mock.patch.object(Group, "check_owner", _untold))
     return stack
 
 
