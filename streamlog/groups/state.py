@@ -56,8 +56,8 @@ class Group(Struct):
 
     @property
     def is_gone(self) -> bool:
-        """Nothing is stored for it."""
-        return not (self.members or self.offsets or self.epoch)
+        """Nothing is stored for it. In a compacted log assignments may come before the group's other records."""
+        return not (self.members or self.offsets or self.epoch or self.currents or self.targets or self.target_epoch)
 
     def current(self, member_id: str) -> CurrentValue:
         return self.currents.get(member_id, JOINING)

@@ -14,10 +14,12 @@ from streamlog.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
+from streamlog.groups.codec import decode, encode
 from streamlog.groups.decision import MemberSessionTimer, RevocationTimer
 from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, RemoveMember
 from streamlog.groups.reconcile import is_behind
-from streamlog.groups.records import AWAY, MemberState
+from streamlog.groups.records import AWAY, CurrentKey, GroupRecord, MemberState, OffsetKey, TargetMemberKey
+from streamlog.model import PartitionId
 
 from .rig import SETTINGS, Coordinator, FakeTopics, Member, settle
 
@@ -314,3 +316,16 @@ def test_another_coordinator_goes_on_where_this_one_stopped() -> None:
     assert coordinator.timers[RevocationTimer("g", "a")] == 300_000
     settle(a, b)
     assert sorted(a.indexes + b.indexes) == [0, 1, 2, 3]
+
+
+def test_a_tombstone_in_front_of_a_group_s_members_does_not_delete_their_assignments() -> None:
+    """The compacted log of members that have sent their subscriptions again, and kept their assignments."""
+    coordinator = make()
+    settle(Member(coordinator, "a"), Member(coordinator, "b"))
+    before = coordinator.group()
+    assignments = [one for one in coordinator.log if isinstance(decode(*one).key, CurrentKey | TargetMemberKey)]
+    others = [one for one in coordinator.log if one not in assignments]
+    expired = encode(GroupRecord(OffsetKey("g", "deleted", PartitionId(0)), None))
+    coordinator.log = [*assignments, expired, *others]
+    coordinator.fail_over()
+    assert coordinator.group() == before
