@@ -5,6 +5,7 @@
     UNREVOKED   --the member no longer owns the revoked partitions-----------------> gets free partitions, see below
                 --the target changes--> more may have to be revoked
     UNRELEASED  --others have released, or the target changes----------------------> as from STABLE
+    epoch 0     --it joins, and owns nothing yet-----------------------------------> gets free partitions, see below
 
     gets free partitions: the member takes the epoch of the target, and those of its new partitions that have no owner;
                           STABLE if these are all, UNRELEASED if others still own some
@@ -58,6 +59,8 @@ def is_behind(group: Group, member_id: str) -> bool:
 
 def _step(group: Group, member_id: str, before: CurrentValue, owned: frozenset[GroupPartition] | None) -> CurrentValue:
     target = group.target(member_id)
+    if not before.epoch:  # it joins: it reads nothing yet, so it has nothing to revoke
+        return _advance(group, member_id, before, before.assigned & target, target)
     holds = before.assigned | before.revoking
     to_revoke = holds - target
     if before.revoking and owned is not None:

@@ -53,8 +53,7 @@ class Life:
             return
         self._made += 1
         instance = self._random.choice(("", "", f"static-{self._made}"))
-        topics = tuple(sorted(self._random.sample(NAMES, self._random.randint(1, 3))))
-        member = Member(self._coordinator, f"m{self._made}", topics=topics, instance_id=instance)
+        member = Member(self._coordinator, f"m{self._made}", topics=self._some_topics(), instance_id=instance)
         self._members.append(member)
         self._hear(member)
 
@@ -72,9 +71,8 @@ class Life:
 
     def _lose_answer(self) -> None:
         if member := self._any(self._members):
-            self._coordinator.heartbeat(member.request())
-            if not member.epoch:
-                member.epoch = 0  # it will join again, as a client that did not get the response
+            for _ in range(self._random.randint(1, 3)):  # a retry that is lost too must not count as a confirmation
+                self._coordinator.heartbeat(member.request())
 
     def _read(self) -> None:
         for member in self._members:
@@ -108,13 +106,19 @@ class Life:
             self._zombies.append(member)
 
     def _return(self) -> None:
-        """A static member goes and comes back under another id."""
+        """A static member goes and comes back under another id, with other topics sometimes."""
         member = self._any([m for m in self._members if m.instance_id and m.epoch])
         if member is not None:
             self._coordinator.heartbeat(member.request(epoch=AWAY))
             self._members.remove(member)
             self._made += 1
-            self._members.append(replace(member, member_id=f"m{self._made}", epoch=0, reads=frozenset()))
+            back = replace(member, member_id=f"m{self._made}", epoch=0, reads=frozenset(), wanted=frozenset())
+            if self._random.random() < 0.5:
+                back.topics = self._some_topics()
+            self._members.append(back)
+
+    def _some_topics(self) -> tuple[str, ...]:
+        return tuple(sorted(self._random.sample(NAMES, self._random.randint(1, 3))))
 
     def _change_topics(self) -> None:
         topics = self._coordinator.topics

@@ -176,7 +176,7 @@ class Member(Struct):
             epoch=self.epoch if epoch is None else epoch,
             instance_id=self.instance_id,
             subscription=self.subscription if joins else None,
-            owned=self.reads,
+            owned=None if joins else self.reads,
             serving_epoch=self.serving_epoch,
         )
 
@@ -197,6 +197,7 @@ class Member(Struct):
         return answer
 
     def take(self, answer: HeartbeatAnswer) -> None:
+        assert answer.epoch, "with epoch 0 and without a subscription, its next heartbeat would be refused"
         self.epoch = answer.epoch
         if answer.assignment is not None:
             self.wanted = answer.assignment

@@ -233,6 +233,18 @@ def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() 
     assert coordinator.group().instances == {"one": "a2"}
 
 
+@pytest.mark.parametrize("name", ["one", "another"])
+def test_a_static_member_that_returns_with_fewer_topics_has_nothing_to_revoke(name: str) -> None:
+    coordinator = make(t=2, u=2)
+    member = Member(coordinator, "one", topics=("t", "u"), instance_id="i")
+    settle(member)
+    coordinator.heartbeat(member.request(epoch=AWAY))
+    back = Member(coordinator, name, topics=("u",), instance_id="i")
+    assert back.beat().epoch == 2
+    assert back.reads == coordinator.topics.all_partitions(["u"])
+    assert coordinator.group().current(name).state is MemberState.STABLE
+
+
 def test_only_a_join_takes_an_instance_id() -> None:
     coordinator = Coordinator(FakeTopics(t=2))
     a, b = Member(coordinator, "a", instance_id="one"), Member(coordinator, "b")
