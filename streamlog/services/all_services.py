@@ -185,7 +185,7 @@ def _batches(
     verifier: Verifier,
 ) -> BatchesService:
     view, leaders = parts.view, PartitionLeaders(parts.partitions, parts.view)
-    openings = Openings(verifier, leaders)
+    openings = Openings(verifier)
     return BatchesService(
         metadata=MetadataHandler(view, names, auto_create),
         watch=WatchMetadata(view, names),
@@ -220,9 +220,8 @@ def _records(
         ports.workers,
         traced=ports.tracing is not None,
     )
-    openings = Openings(verifier, PartitionLeaders(parts.partitions, view))
     writer = RoutedWriter(
-        parts.node_id, parts.partitions, view, peers, queued, openings, ports.clock, backoff, ports.tracing
+        parts.node_id, parts.partitions, view, peers, queued, Openings(verifier), ports.clock, backoff, ports.tracing
     )
     own_node = OwnNode(
         {

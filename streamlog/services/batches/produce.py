@@ -36,10 +36,10 @@ class ProduceHandler:
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
         wanted = produce_request(request)
-        opening = self._openings.of(wanted, within(wanted.timeout_ms, call))
         appends = [_PartitionAppend(append) for append in wanted.appends]
         guard = call.info.guard
         leaders = self._leaders if guard is None else self._leaders.guarded(guard, "WRITE")
+        opening = self._openings.of(wanted, leaders, within(wanted.timeout_ms, call))
         if self._tracing is not None:
             for one in appends:
                 one.trace = begin_append(self._tracing, one.request, call.info)

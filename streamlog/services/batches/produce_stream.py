@@ -142,7 +142,7 @@ class _Stream:
 
     async def _append_all(self, request: ProduceRequest) -> None:
         acks, deadline = request.acks, self._loop.time() + request.timeout_ms / 1000
-        opening = self._openings.of(request, request.timeout_ms / 1000)
+        opening = self._openings.of(request, self._leaders, request.timeout_ms / 1000)
         for one in request.appends:
             ref = one.ref
             key = (ref.topic, ref.topic_id or b"", ref.partition)

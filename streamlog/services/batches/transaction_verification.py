@@ -86,7 +86,7 @@ class Opening:
         return None
 
     def _partitions_of(self, producer: _Producer) -> list[TopicPartition]:
-        """Those of the request that are not in this producer's transaction yet, as far as this node leads them."""
+        """Those that the caller may write, this node leads, and are not in this producer's transaction yet."""
         found = []
         for one in self._request.appends:
             header = transactional_header(one.batches)
@@ -104,12 +104,13 @@ class Opening:
 class Openings:
     """One a service."""
 
-    def __init__(self, verifier: Verifier, leaders: PartitionLeaders) -> None:
+    def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
-        self._leaders = leaders
 
-    def of(self, request: ProduceRequest, wait_s: float) -> Opening | None:
-        """None: the request is not transactional."""
+    def of(self, request: ProduceRequest, leaders: PartitionLeaders, wait_s: float) -> Opening | None:
+        """None: the request is not transactional. `leaders`: of what the caller may write: every partition that is
+        added gets a marker.
+        """
         if not request.transactional_id:
             return None
-        return Opening(self._verifier, self._leaders, request, wait_s)
+        return Opening(self._verifier, leaders, request, wait_s)

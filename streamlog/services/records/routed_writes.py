@@ -25,6 +25,7 @@ from streamlog.metadata.image.image import require_partition
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, Acks, BrokerId
 from streamlog.ports import Clock, Tracing
+from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.batches.produce_results import unacknowledged
 from streamlog.services.batches.traced_appends import begin_append
 from streamlog.services.batches.transaction_verification import Opening, Openings
@@ -52,6 +53,7 @@ class RoutedWriter:
     ) -> None:
         self._me = node_id
         self._partitions = partitions
+        self._leaders = PartitionLeaders(partitions, view)  # callers have been checked (`Preparation`)
         self._view = view
         self._produce_calls = ProduceCalls(peers, clock)
         self._gathered = GatheredWrites(node_id, partitions, self._produce_calls, queued, clock, tracing)
@@ -152,7 +154,7 @@ class RoutedWriter:
             transactional_id=write.transactional_id,
             appends=(write.as_append(),),
         )
-        return self._openings.of(request, left_s)
+        return self._openings.of(request, self._leaders, left_s)
 
     async def _wait_for(self, acknowledged: asyncio.Future[None], written: WriteResult, deadline: float) -> WriteResult:
         try:

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from google.protobuf.message import Message
 
 from streamlog.api.convert.admin import transaction_admin
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2, groups_pb2
@@ -21,6 +22,7 @@ from streamlog.errors import (
     NotLeaderError,
     ProducerFencedError,
     StreamlogError,
+    TopicAuthorizationError,
     UnknownMemberIdError,
 )
 from streamlog.groups.placement import partition_of
@@ -94,6 +96,16 @@ class Producer:
             TRANSACTIONS + "CommitTransactionOffsets", request, pb.CommitTransactionOffsetsResponse
         )
         return answer.results[0].error.code
+
+
+async def call_as(cluster: Cluster, guard: Any, method: str, request: Message) -> bytes:
+    """The response. `guard`: of the caller; None: it may do everything."""
+    info = CallInfo(method=method, peer="client:1", guard=guard)
+
+    async def calling() -> bytes:
+        return await cluster.node.handlers[method](request.SerializeToString(), info)
+
+    return await cluster.world.host("node1").spawn(calling())
 
 
 def test_an_offset_of_a_topic_that_was_just_created_waits_until_the_coordinator_knows_it() -> None:
@@ -370,19 +382,43 @@ def test_who_has_been_put_out_of_the_group_commits_no_offset_in_a_transaction() 
     with_transactions(story)
 
 
+def test_no_marker_is_written_to_a_topic_that_the_producer_may_not_write() -> None:
+    class WritesT:
+        principal = "User:eve"
+
+        def admit(self, request: Message) -> None:
+            """It may make this call."""
+
+        def reveal(self, answer: Message) -> None:
+            """It may see all of the answer."""
+
+        def topic_refusal(self, operation: str, topic: str, topic_id: bytes | None) -> StreamlogError | None:
+            return None if topic == "t" else TopicAuthorizationError(f"{self.principal} may not {operation} {topic}")
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("secret")
+        producer = Producer(cluster)
+        await producer.init()
+        parts = [batches_pb2.PartitionBatches(topic=name, batches=producer.batch(b"x")) for name in ("t", "secret")]
+        request = batches_pb2.ProduceRequest(partitions=parts, transactional_id="x", timeout_ms=3_000)
+        answer = batches_pb2.ProduceResponse.FromString(await call_as(cluster, WritesT(), BATCHES + "Produce", request))
+        assert [result.error.code for result in answer.results] == ["", "TOPIC_AUTHORIZATION_FAILED"]
+        await producer.end(commit=True)
+        await asyncio.sleep(1)
+        assert cluster.node.leader("t").log_end_offset == 2
+        assert cluster.node.leader("secret").log_end_offset == 0
+
+    with_transactions(story)
+
+
 # -- what hangs
 
 
 async def open_ones(cluster: Cluster, guard: Any = None) -> admin_pb2.FindHangingTransactionsResponse:
     """All that are open, of any age."""
     request = admin_pb2.FindHangingTransactionsRequest(open_for_ms=0, all_open=True)
-    method = ADMIN + "FindHangingTransactions"
-    info = CallInfo(method=method, peer="client:1", guard=guard)
-
-    async def calling() -> bytes:
-        return await cluster.node.handlers[method](request.SerializeToString(), info)
-
-    answer = admin_pb2.FindHangingTransactionsResponse.FromString(await cluster.world.host("node1").spawn(calling()))
+    called = await call_as(cluster, guard, ADMIN + "FindHangingTransactions", request)
+    answer = admin_pb2.FindHangingTransactionsResponse.FromString(called)
     assert answer.transactions
     return answer
 
