@@ -212,7 +212,7 @@ def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None
 
 def _replace_static(draft: Draft, before: str, command: MemberHeartbeat, context: GroupContext) -> None:
     """A static member under a new member id takes over the old one's assignment without a rebalance. An old one whose
-    stream was served by a failed node counts as away.
+    stream was served by a failed node counts as away. A member under the new id gives up its place, as if it had left.
     """
     group = draft.group
     if not group.is_away(before) and context.is_gone(group.members[before].serving_epoch):
@@ -224,6 +224,8 @@ def _replace_static(draft: Draft, before: str, command: MemberHeartbeat, context
             field="instance_id",
         )
     member, target, current = group.members[before], group.target(before), group.current(before)
+    if command.member_id in group.members:
+        _remove(draft, command.member_id, context)
     _forget(draft, before)
     draft.write(MemberKey(command.group, command.member_id), member)
     draft.write(TargetMemberKey(command.group, command.member_id), TargetMemberValue(partitions=target))

@@ -245,6 +245,18 @@ def test_a_static_member_that_returns_with_fewer_topics_has_nothing_to_revoke(na
     assert coordinator.group().current(name).state is MemberState.STABLE
 
 
+def test_a_member_that_joins_again_with_the_instance_id_of_an_away_one_leaves_no_partition_without_a_reader() -> None:
+    coordinator = make()
+    one, two = Member(coordinator, "one", instance_id="i1"), Member(coordinator, "two", instance_id="i2")
+    settle(one, two)
+    coordinator.heartbeat(two.request(epoch=AWAY))
+    both = Member(coordinator, "one", instance_id="i2")
+    settle(both)
+    assert both.indexes == [0, 1, 2, 3]
+    assert list(coordinator.group().members) == ["one"]
+    assert coordinator.group().instances == {"i2": "one"}
+
+
 def test_only_a_join_takes_an_instance_id() -> None:
     coordinator = Coordinator(FakeTopics(t=2))
     a, b = Member(coordinator, "a", instance_id="one"), Member(coordinator, "b")
