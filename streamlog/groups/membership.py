@@ -215,7 +215,7 @@ def _replace_static(draft: Draft, before: str, command: MemberHeartbeat, context
     stream was served by a failed node counts as away. A member under the new id gives up its place, as if it had left.
     """
     group = draft.group
-    if not group.is_away(before) and context.is_gone(group.members[before].serving_epoch):
+    if _lost_its_node(group, before, context):
         _go_away(draft, before)
         group = draft.group
     if not group.is_away(before):
@@ -411,8 +411,8 @@ def timers_after_loading(group: Group, context: GroupContext) -> tuple[SetMember
     """
     timers = []
     for member_id, member in group.members.items():
-        gone = context.is_gone(member.serving_epoch)
-        session_ms = min(GRACE_MS, member.session_timeout_ms) if gone else member.session_timeout_ms
+        lost = _lost_its_node(group, member_id, context)
+        session_ms = min(GRACE_MS, member.session_timeout_ms) if lost else member.session_timeout_ms
         timers.append(SetMemberTimer(MemberSessionTimer(group.group_id, member_id), session_ms))
         if group.current(member_id).state is MemberState.UNREVOKED:
             timers.append(SetMemberTimer(RevocationTimer(group.group_id, member_id), member.rebalance_timeout_ms))
@@ -424,5 +424,10 @@ def timers_of_gone(group: Group, context: GroupContext) -> tuple[SetMemberTimer,
     return tuple(
         SetMemberTimer(MemberSessionTimer(group.group_id, member_id), min(GRACE_MS, member.session_timeout_ms))
         for member_id, member in group.members.items()
-        if context.is_gone(member.serving_epoch)
+        if _lost_its_node(group, member_id, context)
     )
+
+
+def _lost_its_node(group: Group, member_id: str, context: GroupContext) -> bool:
+    """Whether the node that serves the member's stream has failed. None serves an away member."""
+    return not group.is_away(member_id) and context.is_gone(group.members[member_id].serving_epoch)

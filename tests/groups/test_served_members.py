@@ -7,6 +7,7 @@ import pytest
 from streamlog.errors import UnreleasedInstanceIdError
 from streamlog.groups.decision import MemberSessionTimer
 from streamlog.groups.membership import GRACE_MS, RemoveMember, timers_of_gone
+from streamlog.groups.records import AWAY
 
 from .rig import Coordinator, FakeTopics, Member, settle
 
@@ -73,3 +74,12 @@ def test_a_static_member_comes_back_at_another_node_at_once() -> None:
     assert "served" not in coordinator.group().members
     client.beat()
     assert sorted(client.indexes + back.indexes) == [0, 1, 2, 3]
+
+
+def test_an_away_member_keeps_its_session_when_the_node_that_served_it_before_restarts() -> None:
+    coordinator, served, _ = make(instance_id="one")
+    coordinator.heartbeat(served.request(epoch=AWAY))
+    coordinator.live_epochs = frozenset({OTHER, RESTARTED})
+    assert timers_of_gone(coordinator.group(), coordinator.context) == ()
+    coordinator.fail_over()
+    assert session_ms(coordinator, "served") == SESSION_MS
