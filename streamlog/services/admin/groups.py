@@ -17,6 +17,7 @@ from streamlog.config.settings.group_settings import GROUP_CONSUMER_ASSIGNORS
 from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import GroupIdNotFoundError, InvalidRequestError, StreamlogError
 from streamlog.groups.committing import DeleteGroup
+from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerId
@@ -157,7 +158,11 @@ class GroupQueries:
     # -- routing
 
     def _is_own(self, group: str, call: Call) -> bool:
-        """Serve it here, even if this node is not the coordinator any more: a forwarded call is not forwarded again."""
+        """Serve it here, even if this node is not the coordinator any more: a forwarded call is not forwarded again.
+        GroupIdNotFoundError: without their topic there are no groups.
+        """
+        if self._view.image.topic_named(OFFSETS_TOPIC) is None:
+            raise GroupIdNotFoundError(f"group {group!r} does not exist", group=group)
         return is_forwarded(call) or self._coordinator.coordinator_of(group) == self._me
 
     async def _ask(

@@ -155,7 +155,7 @@ class TransactionQueries:
     async def _described(self, names: Sequence[str], call: Call) -> list[pb.TransactionDescription]:
         async def one(name: str) -> pb.TransactionDescription:
             try:
-                coordinator = self._coordinator.coordinator_of(name)
+                coordinator = self._coordinator_of(name)
                 if coordinator == self._me or is_forwarded(call):
                     value = known(name, await self._coordinator.describe(name))
                     return convert.description(name, value, self._me)
@@ -172,7 +172,7 @@ class TransactionQueries:
 
     async def abort_transaction(self, request: pb.AbortTransactionRequest, call: Call) -> pb.AbortTransactionResponse:
         wanted = convert.abort_request(request)
-        node = self._coordinator.coordinator_of(wanted) if isinstance(wanted, str) else self._leader_of(wanted[0])
+        node = self._coordinator_of(wanted) if isinstance(wanted, str) else self._leader_of(wanted[0])
         if node == self._me or is_forwarded(call):
             if isinstance(wanted, str):
                 await self._coordinator.abort(wanted, within(WAIT_MS, call))
@@ -181,6 +181,12 @@ class TransactionQueries:
             return pb.AbortTransactionResponse()
         method = _METHOD + "AbortTransaction"
         return await self._peers.call(node, method, request, pb.AbortTransactionResponse, timeout_of(call))
+
+    def _coordinator_of(self, transactional_id: str) -> BrokerId:
+        """UnknownProducerIdError: without their topic there are no ids; CoordinatorNotAvailableError."""
+        if self._view.image.topic_named(TRANSACTIONS_TOPIC) is None:
+            known(transactional_id, None)
+        return self._coordinator.coordinator_of(transactional_id)
 
     def _leader_of(self, partition: TopicPartition) -> BrokerId:
         """UnknownTopicOrPartitionError, LeaderNotAvailableError."""

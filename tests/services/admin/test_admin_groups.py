@@ -6,9 +6,9 @@ import pytest
 
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.api.pb import common_pb2
-from streamlog.errors import StreamlogError
+from streamlog.errors import GroupIdNotFoundError, StreamlogError, UnknownProducerIdError
 from tests.services.groups.group_calls import beat, commit, fetch, request, with_group
-from tests.services.world import ADMIN, Cluster
+from tests.services.world import ADMIN, Cluster, simulate
 
 
 async def listed(cluster: Cluster, node: int = 1, **fields: object) -> list[tuple[str, str, int]]:
@@ -60,6 +60,29 @@ def test_one_node_lists_describes_and_deletes() -> None:
         assert await listed(cluster) == []
 
     with_group(story)
+
+
+def test_before_the_first_group_and_transactional_id_none_exists() -> None:
+    """Not COORDINATOR_NOT_AVAILABLE, which is retried: only a client of a group creates the topic."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, registered=(1,))
+        await cluster.create()
+        (group,) = await describe(cluster, "new")
+        assert group.error.code == "GROUP_ID_NOT_FOUND"
+        assert await delete(cluster, "new") == ["GROUP_ID_NOT_FOUND"]
+        partition = common_pb2.TopicPartition(topic="t", partition=0)
+        offsets = pb.DeleteGroupOffsetsRequest(group="new", partitions=[partition])
+        with pytest.raises(GroupIdNotFoundError):
+            await cluster.call(ADMIN + "DeleteGroupOffsets", offsets, pb.DeleteGroupOffsetsResponse)
+        ids = pb.DescribeTransactionsRequest(transactional_ids=["x"])
+        found = await cluster.call(ADMIN + "DescribeTransactions", ids, pb.DescribeTransactionsResponse)
+        assert found.transactions[0].error.code == "UNKNOWN_PRODUCER_ID"
+        abort = pb.AbortTransactionRequest(transactional_id="x")
+        with pytest.raises(UnknownProducerIdError):
+            await cluster.call(ADMIN + "AbortTransaction", abort, pb.AbortTransactionResponse)
+
+    simulate(story)
 
 
 def test_offsets_are_deleted_where_nobody_reads() -> None:
