@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -107,9 +107,11 @@ class MarkerWriter:
             self._tasks = None
             self._queues.clear()
 
-    def write(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
+    def write(self, shard: TransactionShard, prepared: PreparedEnd) -> Collection[TopicPartition]:
         """As coordinator.transaction_shard.MarkerQueue."""
-        start_unless_ending(self._tasks, self._begin(_Job(shard, prepared)))
+        job = _Job(shard, prepared)
+        start_unless_ending(self._tasks, self._begin(job))
+        return job.missing.keys()
 
     async def _begin(self, job: _Job) -> None:
         """Wait until the decision is replicated; no marker may be written before."""

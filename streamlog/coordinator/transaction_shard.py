@@ -21,7 +21,7 @@ An id has one timer: the time-out of its open transaction, or its expiry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -88,8 +88,8 @@ class PreparedEnd(Struct, frozen=True, kw_only=True):
 class MarkerQueue(Protocol):
     """streamlog.coordinator.marker_writer."""
 
-    def write(self, shard: TransactionShard, prepared: PreparedEnd) -> None:
-        """Have the markers written to all partitions, then call `shard.completed`."""
+    def write(self, shard: TransactionShard, prepared: PreparedEnd) -> Collection[TopicPartition]:
+        """Have the markers written to all partitions, then call `shard.completed`. A view of the missing ones."""
         ...
 
     async def take_back(self, grant: Grant) -> bool:
@@ -124,6 +124,7 @@ class TransactionShard:
         self._timers: KeyedTimers[str] = KeyedTimers(self._on_due)
         self._deadlines = Deadlines(clock)
         self._changed: dict[str, asyncio.Event] = {}  # of ids with waiting commands
+        self._missing: dict[str, Collection[TopicPartition]] = {}  # of ids in PREPARE_*: without their markers
         self._recurring = Recurring()
         self._ahead: dict[str, ProducerEpoch] = {}  # opened here in advance, and not used yet
         self._unknown = 0  # records of a newer release, skipped
@@ -180,7 +181,10 @@ class TransactionShard:
     async def add_partitions(self, command: AddPartitions) -> None:
         """Raises the errors of `lifecycle.add_partitions`."""
         async with self._confirmed(command.transactional_id):
-            self._decide(command.transactional_id, partial(lifecycle.add_partitions, command))
+            try:
+                self._decide(command.transactional_id, partial(lifecycle.add_partitions, command))
+            except ConcurrentTransactionsError:
+                raise self._being_completed(command.transactional_id) from None
         self._ahead.pop(command.transactional_id, None)
         await self.log.wait_until_safe()
 
@@ -375,8 +379,9 @@ class TransactionShard:
             self._timers.set(transactional_id, None)
             epoch = self.log.replica.leader_epoch
             prepared = PreparedEnd(transactional_id=transactional_id, value=value, coordinator_epoch=epoch)
-            self._markers.write(self, prepared)
+            self._missing[transactional_id] = self._markers.write(self, prepared)
         else:
+            self._missing.pop(transactional_id, None)
             self._set_timer(transactional_id, value)
 
     def _set_timer(self, transactional_id: str, value: TransactionValue) -> None:
@@ -403,9 +408,15 @@ class TransactionShard:
                 async with timeout(max(0.0, deadline - self._clock.monotonic())):
                     await changed.wait()
             except TimeoutError:
-                raise ConcurrentTransactionsError(
-                    f"the previous transaction of {transactional_id!r} is still being completed; retry"
-                ) from None
+                raise self._being_completed(transactional_id) from None
+
+    def _being_completed(self, transactional_id: str) -> ConcurrentTransactionsError:
+        missing = sorted(map(str, self._missing.get(transactional_id, ())))
+        named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        where = f": its end is not written yet by the leader of {named}" if missing else ""
+        return ConcurrentTransactionsError(
+            f"the previous transaction of {transactional_id!r} is still being completed{where}; retry"
+        )
 
     async def _until_next_begins(self, transactional_id: str, deadline: float) -> None:
         """Where a next transaction is open already, until it is the current one. As `_until_ended`."""

@@ -9,7 +9,8 @@
             --end: commit | abort------------------> PREPARE_COMMIT | PREPARE_ABORT, with the next epoch
             --init, or timed out-------------------> PREPARE_ABORT, with the next epoch: the producer is fenced
             --init with keep_prepared--------------> ONGOING, with the next epoch (two-phase commit)
-    PREPARE_* --add partitions, with that epoch----> PREPARE_*, and the next transaction is open
+    PREPARE_* --add partitions, with that epoch----> PREPARE_*, and the next transaction is open; refused once the
+                                                     markers are late (`NEXT_MS`)
               --all markers are written------------> COMPLETE_*; ONGOING where the next transaction is open
     EMPTY, COMPLETE_* --expired--------------------> (none)
 
@@ -64,6 +65,9 @@ TRANSACTION_EPOCH_MAX: Final = PRODUCER_EPOCH_MAX - 1
 """The last epoch of a producer id; the one above is reserved for fencing. Then another producer id is used."""
 AHEAD_MS: Final = 1_000
 """How long a transaction that was opened in advance stays open unused."""
+NEXT_MS: Final = 5_000
+"""How long the next transaction may be opened, and get partitions, while markers are missing. A partition without a
+leader may take hours, and nothing can end the next transaction before: not even its time-out."""
 
 
 class TransactionDecision(Struct, Generic[R_co], frozen=True, kw_only=True):
@@ -195,10 +199,12 @@ def add_partitions(command: AddPartitions, before: TransactionValue | None, now_
 
 def _add_to_next(command: AddPartitions, before: TransactionValue, now_ms: int) -> TransactionDecision[None]:
     """Add to the next transaction, whose producer knows the outcome of the previous one. Partitions accept no batch of
-    its epoch before the marker.
+    its epoch before the marker. ConcurrentTransactionsError: the markers are late.
     """
     if before.has_next and command.partitions <= before.next_partitions:
         return TransactionDecision(response=None)
+    if now_ms - (before.next_started_ms if before.has_next else before.updated_ms) > NEXT_MS:
+        raise _being_ended(command.transactional_id)
     value = replace(
         before,
         next_partitions=before.next_partitions | command.partitions,

@@ -133,6 +133,26 @@ def test_a_transaction_from_its_beginning_to_its_end(coordinator: Coordinator) -
     assert coordinator.state is TransactionStatus.ONGOING
 
 
+def test_while_markers_are_late_the_next_transaction_is_not_opened_and_gets_no_partitions(
+    coordinator: Coordinator,
+) -> None:
+    """It could not be ended before they are written, and would hold back the readers of its partitions."""
+    producer = coordinator.init()
+    coordinator.add(producer, T_0)
+    following = coordinator.end(producer).producer
+    coordinator.now_ms += lifecycle.NEXT_MS + 1
+    with pytest.raises(ConcurrentTransactionsError):
+        coordinator.add(following, T_0)
+    coordinator.now_ms -= 1
+    coordinator.add(following, T_0)
+    coordinator.now_ms += lifecycle.NEXT_MS + 1
+    coordinator.add(following, T_0)
+    with pytest.raises(ConcurrentTransactionsError):
+        coordinator.add(following, T_1)
+    coordinator.complete()
+    coordinator.add(following, T_1)
+
+
 def test_what_is_added_already_is_not_written_again(coordinator: Coordinator) -> None:
     producer = coordinator.init()
     coordinator.add(producer, T_0, T_1)
