@@ -297,6 +297,8 @@ class GroupShard:
             if self.log.is_active:
                 self._timers.set(timer, RETRY_MS)
             return
+        if not done.result():
+            return  # a member with another id has replaced it
         event = "member_did_not_give_up" if isinstance(timer, RevocationTimer) else "member_session_over"
         self._probe(event, group=timer.group, member=timer.member_id)
         hint = self._hints.get((timer.group, timer.member_id))

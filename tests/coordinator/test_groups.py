@@ -39,7 +39,7 @@ from streamlog.groups.membership import (
     decide,
 )
 from streamlog.groups.placement import OFFSETS_TOPIC
-from streamlog.groups.records import CurrentKey, CurrentValue, GroupRecord, MemberState, OffsetValue
+from streamlog.groups.records import AWAY, CurrentKey, CurrentValue, GroupRecord, MemberState, OffsetValue
 from streamlog.groups.state import NOTHING, Group
 from streamlog.model import (
     NO_LEADER_EPOCH,
@@ -385,6 +385,16 @@ def test_a_silent_member_is_put_out_after_its_session(bench: Bench) -> None:
     with pytest.raises(UnknownMemberIdError):
         bench.beat(epoch=answer.epoch)
     assert bench.rig.probed("member_session_over") == [{"group": "g", "member": "a"}]
+
+
+def test_no_session_is_over_of_a_static_member_that_was_replaced(bench: Bench) -> None:
+    bench.create()
+    join = replace(heartbeat("a", session_ms=6_000), instance_id="one")
+    bench.run(bench.coordinator.heartbeat(join))
+    bench.run(bench.coordinator.heartbeat(replace(heartbeat("a", AWAY), instance_id="one")))
+    bench.run(bench.coordinator.heartbeat(replace(join, member_id="b", subscription=heartbeat().subscription)))
+    bench.rig.rest(10)
+    assert bench.rig.probed("member_session_over") == []
 
 
 def test_a_large_group_rests_between_its_decisions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
