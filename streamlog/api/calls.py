@@ -42,6 +42,7 @@ __all__ = [
     "call_error",
     "decoded_stream",
     "stream",
+    "too_large",
     "unary",
     "was_sent",
 ]
@@ -70,15 +71,18 @@ def call_error(error: RpcError, method: str) -> StreamlogError:
         return UnsupportedVersionError(
             f"the server does not implement {method}: it runs another release, or it is not a streamlog node"
         )
-    if error.status is Status.RESOURCE_EXHAUSTED and (found := _TOO_LARGE.search(error.message)) is not None:
-        return _too_large(method, int(found[2]), int(found[3]), is_response=found[1] is not None)
-    return UnknownServerError(f"{method}: {error}", code=error.status.name)
+    return too_large(error, method) or UnknownServerError(f"{method}: {error}", code=error.status.name)
 
 
-def _too_large(method: str, size: int, limit: int, *, is_response: bool) -> StreamlogError:
-    if is_response:
+def too_large(error: RpcError, method: str, caller: str = "this client") -> RequestTooLargeError | None:
+    """Of a message that its receiver refused for its size; None: another error."""
+    found = _TOO_LARGE.search(error.message) if error.status is Status.RESOURCE_EXHAUSTED else None
+    if found is None:
+        return None
+    size, limit = int(found[2]), int(found[3])
+    if found[1] is not None:
         return RequestTooLargeError(
-            f"{method}: the response has {size:,} bytes, and this client accepts {limit:,}; request less at once",
+            f"{method}: the response has {size:,} bytes, and {caller} accepts {limit:,}; request less at once",
             limit=limit,
         )
     return RequestTooLargeError(

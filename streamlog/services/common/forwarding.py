@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
+from streamlog.api.calls import too_large
 from streamlog.api.errors import from_rpc
 from streamlog.api.responses import parse_response
 from streamlog.api.service import Call, Request, Response
@@ -64,13 +65,13 @@ class Peers:
         self, node: BrokerId, method: str, request: Request, response_type: type[Response], timeout_s: float
     ) -> Response:
         """The node's response, or its StreamlogError; BrokerNotAvailableError if it is not running, unreachable, or its
-        response is not valid.
+        response is not valid; RequestTooLargeError: a message exceeds socket.request.max.bytes of its receiver.
         """
         channel = await self.channel(node)
         try:
             data = await channel.unary(method, request.SerializeToString(), timeout_s=timeout_s, metadata=MARK)
         except RpcError as error:
-            raise _as_streamlog_error(error, node) from None
+            raise _as_streamlog_error(error, node, method) from None
         return parse_response(response_type, data, f"node {node}")
 
     async def channel(self, node: BrokerId) -> Channel:
@@ -93,9 +94,12 @@ class Peers:
             await channel.close()
 
 
-def _as_streamlog_error(error: RpcError, node: BrokerId) -> StreamlogError:
+def _as_streamlog_error(error: RpcError, node: BrokerId, method: str) -> StreamlogError:
     own = from_rpc(error)
     if isinstance(own, StreamlogError):
         return own
+    refusal = too_large(error, method.removeprefix("/"), f"the node that asked node {node} for it")
+    if refusal is not None:
+        return refusal
     reason = error.message if isinstance(error, NotSentError) else error
     return BrokerNotAvailableError(f"node {node} did not respond: {reason}", node=node)
