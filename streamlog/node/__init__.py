@@ -3,6 +3,7 @@
     node               Node: run, stop; the order of starting and stopping
     cluster_formation  how a node learns the cluster's id, and how a new cluster gets one
     quorum_member      voter or observer of the metadata quorum
+    quorum_directory   where the quorum's journal is
     registration       registration with the controller, heartbeats, controlled shutdown
     data_plane         replicas, streams between nodes, services of clients
     method_router      the listener's methods, with handlers that are connected later

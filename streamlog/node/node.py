@@ -57,7 +57,8 @@ from streamlog.node.in_process_calls import InProcessCalls
 from streamlog.node.method_router import MethodRouter
 from streamlog.node.metrics import NodeMetrics
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.node.quorum_member import DIRECTORY, ObserverMember, QuorumMember, VoterMember, addresses_of
+from streamlog.node.quorum_directory import quorum_directory
+from streamlog.node.quorum_member import ObserverMember, QuorumMember, VoterMember, addresses_of
 from streamlog.node.registration import BrokerRegistration
 from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import Ports, Server
@@ -240,7 +241,7 @@ class Node:
             await self._listen(cleanup)
             cleanup.push_async_callback(self._end_in_process_calls)
             voters = await self._join(directories)
-            self._member = member = self._make_member(voters)
+            self._member = member = self._make_member(voters, directories)
             link = self._make_link(member)
             cleanup.push_async_callback(link.close)
             await self._run_member(member, link, directories)
@@ -320,14 +321,17 @@ class Node:
         found = await formation.as_observer(addresses_of(voters) or bootstrap_addresses(self._config))
         return cluster_id or found.cluster_id, voters if voters.voters else parse_voters(found.voters)
 
-    def _make_member(self, voters: VoterSet) -> QuorumMember:
+    def _quorum_directory(self, directories: LogDirectories) -> str:
+        above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
+        return quorum_directory(self._ports.fs, above, [directory.path for directory in directories.online])
+
+    def _make_member(self, voters: VoterSet, directories: LogDirectories) -> QuorumMember:
         owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=voters)
         if voters.get(self._node_id) is None:
             return ObserverMember(owner, view=self._view, ports=self._ports)
-        above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
         member = VoterMember(
             owner,
-            f"{above.rstrip('/')}/{DIRECTORY}",
+            self._quorum_directory(directories),
             view=self._view,
             configs=self._configs,
             ports=self._ports,

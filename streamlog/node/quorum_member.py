@@ -34,8 +34,6 @@ from streamlog.raft.port import Leadership
 from streamlog.raft.settings import QuorumSettings
 from streamlog.raft.voters import Voter, VoterSet
 
-DIRECTORY: Final = "__cluster_metadata"
-"""In metadata.log.dir, or the first log directory. No partition's directory has this name: those end in a number."""
 TRANSFER_TIMEOUT_S: Final = 1.0
 LEADERLESS_S: Final = 2.0
 """Time without a leader before a voter observes: longer than an election takes."""

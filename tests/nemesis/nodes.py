@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.daemon.free_ports import HOST, free_ports
-from streamlog.node.quorum_member import DIRECTORY
+from streamlog.node.quorum_directory import DIRECTORY
 from tests.nemesis.faults.disks import Disk
 from tests.nemesis.faults.machine import Needs, Tools
 from tests.nemesis.faults.shim import Shim
