@@ -1,6 +1,7 @@
 """How a node learns the id of its cluster, without a format step, so that two clusters can never form from one.
 
     the log directories have an id         that one is used
+    a voter's quorum directory has one     likewise: the disks of the log directories were replaced
     another voter answers with an id       it is made durable, and served from then on
     the voter with the lowest node id      asks the other voters; when a majority, itself included, has answered that it
                                            has none, it generates one

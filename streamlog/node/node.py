@@ -62,7 +62,7 @@ from streamlog.node.quorum_member import ObserverMember, QuorumMember, VoterMemb
 from streamlog.node.registration import BrokerRegistration
 from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import Ports, Server
-from streamlog.raft.open_storage import Owner
+from streamlog.raft.open_storage import Owner, begun_in
 from streamlog.raft.voters import VoterSet, parse_voters
 from streamlog.services.access.access_lease import AccessLease
 from streamlog.storage.directories.directories import LogDirectories
@@ -304,6 +304,8 @@ class Node:
         assert self._address is not None
         voters = configured_voters(self._config, self._node_id, self._address)
         cluster_id = directories.cluster_id
+        if cluster_id is None and voters.get(self._node_id) is not None:  # the disks of log.dirs were replaced
+            cluster_id = begun_in(self._ports.fs, self._quorum_directory(directories), self._node_id)
         if cluster_id is None or not voters.voters:
             self._ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
             cluster_id, voters = await self._discover_cluster(cluster_id, voters)

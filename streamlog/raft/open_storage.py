@@ -74,12 +74,29 @@ class Storage(Struct, frozen=True, kw_only=True):
         return history
 
 
-def remedy_for(owner: Owner, directory: str) -> str:
+def remedy_for(node_id: BrokerId, directory: str) -> str:
     """How to restore a node that refuses to start."""
     return (
         f"this node may have lost votes and acknowledged entries. Restore it from the other voters: remove voter "
-        f"{owner.node_id} from the quorum, move {directory} away, start the node, add voter {owner.node_id} again"
+        f"{node_id} from the quorum, move {directory} away, start the node, add voter {node_id} again"
     )
+
+
+def begun_in(fs: FileSystem, directory: str, node_id: BrokerId) -> str | None:
+    """The cluster id in the identity of `directory`; None: there is none, so the next start there is the first.
+
+    DamagedFileError, UnsupportedVersionError; InconsistentClusterError if it is of another node; StorageError if the
+    disk fails.
+    """
+    path = f"{directory}/{IDENTITY}"
+    try:
+        if not fs.exists(path):
+            return None
+        identity = identities.read_identity(fs, path, remedy=remedy_for(node_id, directory))
+    except OSError as error:
+        raise StorageError(f"{directory}: {error}", path=directory, errno=error.errno) from error
+    identities.check_owner(identity, path, cluster_id=identity.cluster_id, node_id=node_id)
+    return identity.cluster_id
 
 
 async def open_storage(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
@@ -109,7 +126,7 @@ async def _open(fs: FileSystem, workers: Workers, random: Random, directory: str
 async def _open_locked(
     fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner, lock: DirectoryLock
 ) -> Storage:
-    remedy = remedy_for(owner, directory)
+    remedy = remedy_for(owner.node_id, directory)
     journal_path, identity_path = f"{directory}/{JOURNAL}", f"{directory}/{IDENTITY}"
     store = SnapshotStore(fs, workers, directory, remedy=remedy)
     if not fs.exists(identity_path):

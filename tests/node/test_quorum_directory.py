@@ -59,3 +59,34 @@ def test_a_quorum_in_another_log_directory_is_not_begun_again(voters: int, other
         assert not nodes.events("replica_removed")
 
     run_story(story, voters=voters)
+
+
+@pytest.mark.parametrize("voters", [1, 3])
+def test_replaced_data_disks_do_not_change_the_cluster_of_a_quorum_directory_that_is_left(voters: int) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(log_dirs="/data", metadata_log_dir="/meta")
+        await nodes.ready()
+        await topic_made(nodes)
+        cluster_id = nodes.node(1).cluster_id
+        for node_id in range(1, voters + 1):
+            await nodes.stopped(node_id)
+        nodes.start(log_dirs="/empty", metadata_log_dir="/meta")
+        await nodes.ready()
+        assert {node.cluster_id for node in nodes.alive()} == {cluster_id}
+        assert len(nodes.events("cluster_id_drawn")) == 1
+        assert nodes.node(1).view.image.topic_named("t") is not None
+
+    run_story(story, voters=voters)
+
+
+def test_a_quorum_directory_of_another_node_gives_no_cluster() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(1, metadata_log_dir="/meta", controller_quorum_voters="1@n1:9092")
+        await nodes.ready(1)
+        await nodes.stopped(1)
+        nodes.host(2).disk = nodes.host(1).disk
+        nodes.start(2, log_dirs="/empty", metadata_log_dir="/meta", controller_quorum_voters="2@n2:9092")
+        assert "/meta/__cluster_metadata/identity: belongs to node 1, but this is node 2" in await refused(nodes, 2)
+        assert [host for _, host, _ in nodes.events("cluster_joined")] == ["n1"]
+
+    run_story(story, voters=1)
