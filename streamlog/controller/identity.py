@@ -29,7 +29,8 @@ class Identified(Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     incarnation_id: bytes
     cluster_id: str  # empty: it has not joined a cluster yet
-    voters: str  # as in controller.quorum.voters
+    voters: str  # of its start, as in controller.quorum.voters
+    current_voters: str  # in effect by the metadata's log; empty: not known there
 
     @property
     def runs_as_voter(self) -> bool:
@@ -54,6 +55,7 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
         incarnation_id=answer.incarnation_id,
         cluster_id=cluster_id,
         voters=answer.voters,
+        current_voters=answer.current_voters,
     )
 
 

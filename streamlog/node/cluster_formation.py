@@ -11,13 +11,14 @@ A majority of an existing cluster has its id. So a voter that gets "none" from a
 ever committed anything, and as there is one lowest node id, one voter generates. It serves the id only once it is
 durable: an id that was generated and lost in a crash was never served.
 
-A node without a vote asks the voters, or `controller.quorum.bootstrap.servers`, which answer with the voters as well.
+A node without a vote asks the voters, or `controller.quorum.bootstrap.servers`, which answer with the voters as well:
+those in effect, once the log of the metadata names some. So a voter serves the id when its log is open.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from streamlog.aio.timeouts import timeout
@@ -45,13 +46,15 @@ class IdentificationService:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._cluster_id = ""
-        self._voters = ""
+        self._voters = VoterSet()
+        self._current_voters: Callable[[], VoterSet] = VoterSet
         self._known = asyncio.Event()
 
-    def set_cluster(self, cluster_id: str, voters: VoterSet) -> None:
-        """Serve the id from now on. It must be durable."""
+    def set_cluster(self, cluster_id: str, voters: VoterSet, current_voters: Callable[[], VoterSet]) -> None:
+        """Serve the id from now on. It must be durable. `voters`: of the start; `current_voters`: by the log."""
         self._cluster_id = cluster_id
-        self._voters = str(voters)
+        self._voters = voters
+        self._current_voters = current_voters
         self._known.set()
 
     def service(self, clock: Clock) -> Service:
@@ -72,7 +75,8 @@ class IdentificationService:
             node_id=self._node_id,
             incarnation_id=self._incarnation_id,
             cluster_id=self._cluster_id,
-            voters=self._voters,
+            voters=str(self._voters),
+            current_voters=str(self._current_voters()),
         )
 
 

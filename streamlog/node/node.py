@@ -119,6 +119,7 @@ class Node:
         self._address: Address | None = None  # of the inter-broker listener
         self._advertised: dict[str, Address] = {}  # by listener
         self._cluster_id = ""
+        self._voters = VoterSet()  # of the settings, or of the node that was asked
         self._member: QuorumMember | None = None
         self._plane: DataPlane | None = None
         self._main_task: asyncio.Task[None] | None = None
@@ -240,8 +241,8 @@ class Node:
             cleanup.push_async_callback(self._close_logs, directories)
             await self._listen(cleanup)
             cleanup.push_async_callback(self._end_in_process_calls)
-            voters = await self._join(directories)
-            self._member = member = self._make_member(voters, directories)
+            await self._join(directories)
+            self._member = member = self._make_member(directories)
             link = self._make_link(member)
             cleanup.push_async_callback(link.close)
             await self._run_member(member, link, directories)
@@ -299,7 +300,7 @@ class Node:
         if self._in_process_calls is not None:
             await self._in_process_calls.close(CLOSE_GRACE_S)
 
-    async def _join(self, directories: LogDirectories) -> VoterSet:
+    async def _join(self, directories: LogDirectories) -> None:
         """Learn the cluster's id and its voters."""
         assert self._address is not None
         voters = configured_voters(self._config, self._node_id, self._address)
@@ -310,10 +311,8 @@ class Node:
             self._ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
             cluster_id, voters = await self._discover_cluster(cluster_id, voters)
         await directories.join(cluster_id)
-        self._cluster_id = cluster_id
-        self._identity.set_cluster(cluster_id, voters)
+        self._cluster_id, self._voters = cluster_id, voters
         self._ports.probe("cluster_joined", node=self._node_id, cluster=cluster_id, voters=str(voters))
-        return voters
 
     async def _discover_cluster(self, cluster_id: str | None, voters: VoterSet) -> tuple[str, VoterSet]:
         ports = self._ports
@@ -321,15 +320,18 @@ class Node:
         if voters.get(self._node_id) is not None:
             return cluster_id or await formation.as_voter(voters), voters
         found = await formation.as_observer(addresses_of(voters) or bootstrap_addresses(self._config))
-        return cluster_id or found.cluster_id, voters if voters.voters else parse_voters(found.voters)
+        return (
+            cluster_id or found.cluster_id,
+            voters if voters.voters else parse_voters(found.current_voters or found.voters),
+        )
 
     def _quorum_directory(self, directories: LogDirectories) -> str:
         above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
         return quorum_directory(self._ports.fs, above, [directory.path for directory in directories.online])
 
-    def _make_member(self, voters: VoterSet, directories: LogDirectories) -> QuorumMember:
-        owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=voters)
-        if voters.get(self._node_id) is None:
+    def _make_member(self, directories: LogDirectories) -> QuorumMember:
+        owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=self._voters)
+        if self._voters.get(self._node_id) is None:
             return ObserverMember(owner, view=self._view, ports=self._ports)
         member = VoterMember(
             owner,
@@ -371,6 +373,7 @@ class Node:
         self.metrics.sources = plane.metric_sources(member)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(member.run())
+            tasks.create_task(self._serve_cluster_id(member))
             self._serve_controller(member, services)
             await plane.open()
             registration = self._registration(link, plane, directories)
@@ -395,6 +398,11 @@ class Node:
             await member.stop()
             following.cancel()
         self._clean_epoch = registration.broker_epoch
+
+    async def _serve_cluster_id(self, member: QuorumMember) -> None:
+        """A node that asks for it asks for the voters too, and those in effect are in the log."""
+        await member.wait_until_open()
+        self._identity.set_cluster(self._cluster_id, self._voters, member.logged_voters)
 
     async def _close_logs(self, directories: LogDirectories) -> None:
         """After all tasks that serve or write have ended."""

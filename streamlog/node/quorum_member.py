@@ -47,9 +47,17 @@ class QuorumMember(Protocol):
 
     async def run(self) -> None: ...
 
+    async def wait_until_open(self) -> None:
+        """Until `run` has opened the quorum's log, if there is one."""
+        ...
+
     async def stop(self) -> None: ...
 
     def streaming_handlers(self) -> Mapping[str, StreamHandler]: ...
+
+    def logged_voters(self) -> VoterSet:
+        """Those in effect by the quorum's log; empty while only those of the start are known."""
+        ...
 
     def commit_latency_s(self) -> Histogram | None:
         """Of the commands that this node has committed as leader; None on observers, and before the quorum is up."""
@@ -122,6 +130,9 @@ class VoterMember:
             await self.active.run()
         self._up = False
 
+    async def wait_until_open(self) -> None:
+        await self._raft.wait_until_up()
+
     async def _observe_while_leaderless(self) -> None:
         """As long as the quorum runs."""
         observing: asyncio.Task[None] | None = None
@@ -175,6 +186,9 @@ class VoterMember:
     def voters(self) -> VoterSet:
         return self._observed_voters() or (self._raft.voters() if self._up else self._owner.voters)
 
+    def logged_voters(self) -> VoterSet:
+        return self._observed_voters() or self._raft.logged_voters()
+
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return self._raft.held() if self._up else {}
 
@@ -215,6 +229,9 @@ class ObserverMember:
     async def run(self) -> None:
         await self._observer.run()
 
+    async def wait_until_open(self) -> None:
+        """It has none."""
+
     async def stop(self) -> None:
         """Nothing to hand over or to save."""
 
@@ -238,6 +255,9 @@ class ObserverMember:
 
     def voters(self) -> VoterSet:
         return self._observer.voters
+
+    def logged_voters(self) -> VoterSet:
+        return self._observer.latest_voters
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         return {}

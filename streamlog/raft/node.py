@@ -155,6 +155,12 @@ class RaftNode:
     def voters(self) -> VoterSet:
         return self._need_running().core.voter_sets.voters
 
+    def logged_voters(self) -> VoterSet:
+        """Those in effect by the log or its snapshot; empty while they are those of the first start, or not up."""
+        if self._running is None or self._running.core.voter_sets.index == 0:
+            return VoterSet()
+        return self._running.core.voter_sets.voters
+
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         core = self._need_running().core
         return core.replication.held() if core.role == RaftRole.LEADER else {}

@@ -229,6 +229,11 @@ class Observer:
         return self._received_voters if self._source is not None else None
 
     @property
+    def latest_voters(self) -> VoterSet:
+        """As received last, from whichever voter; empty before the first ones."""
+        return self._received_voters or VoterSet()
+
+    @property
     def applied_index(self) -> RaftIndex:
         return self._applied_index
 

@@ -8,14 +8,19 @@ from typing import Any, cast
 
 import pytest
 
+from streamlog.api.pb import admin_pb2
 from streamlog.api.pb import identification_pb2 as pb
 from streamlog.controller.identity import identify
 from streamlog.errors import BrokerNotAvailableError
 from streamlog.model import BrokerId
+from streamlog.node import Node
 from streamlog.node.cluster_formation import ClusterFormation
 from streamlog.ports import Network
 from streamlog.sim import SimLoop, run
 from streamlog.sim.world import World
+
+from .calls import Calls
+from .kit import Nodes, run_story
 
 
 class OtherProgram:
@@ -63,3 +68,40 @@ def test_one_that_has_no_cluster_and_does_not_wait_is_not_called_without_pause()
 
     run(main, seed=1)
     assert 20 < program.calls < 100
+
+
+def test_a_node_that_asks_for_the_voters_gets_those_in_effect() -> None:
+    """Voters 1 and 2 have been replaced and are gone; the settings of the nodes that are asked still name them."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start()
+        await nodes.ready()
+        settings = ",".join(f"{n}@n{n}:9092" for n in (1, 2, 3))
+        nodes.start(7, controller_quorum_voters=settings)  # an observer
+        for node_id in (4, 5):
+            nodes.start(node_id, controller_quorum_voters=f"{settings},{node_id}@n{node_id}:9092")
+        await nodes.ready()
+        calls = Calls(nodes.world.host("client").boot().network)
+        for old, new in ((1, 4), (2, 5)):
+            add, remove = admin_pb2.AddVoterRequest(node_id=new), admin_pb2.RemoveVoterRequest(node_id=old)
+            await calls.call("n3:9092", "Admin/AddVoter", add, admin_pb2.AddVoterResponse, timeout_s=20)
+            await calls.call("n3:9092", "Admin/RemoveVoter", remove, admin_pb2.RemoveVoterResponse, timeout_s=20)
+        await calls.close()
+        now = "3@n3:9092,4@n4:9092,5@n5:9092"
+        await nodes.until(lambda: {voters_at(nodes.node(n)) for n in (3, 7)} == {now})
+        for node_id in (1, 2, 3):
+            nodes.host(node_id).crash()
+        nodes.start(3)
+        for node_id, asked in ((8, "n7:9092"), (9, "n3:9092")):
+            nodes.start(node_id, controller_quorum_voters="", controller_quorum_bootstrap_servers=asked)
+        await nodes.ready(3, 8, 9)
+        joined = {host: fields["voters"] for _, host, fields in nodes.events("cluster_joined")}
+        assert joined["n8"] == joined["n9"] == now
+
+    run_story(story)
+
+
+def voters_at(node: Node) -> str:
+    """In effect, as the node knows them."""
+    assert node._member is not None
+    return str(node._member.voters())

@@ -52,6 +52,7 @@ class IdentifyResponse(_message.Message):
     INCARNATION_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
+    CURRENT_VOTERS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """`node.id`."""
     incarnation_id: _builtins.bytes
@@ -59,7 +60,9 @@ class IdentifyResponse(_message.Message):
     cluster_id: _builtins.str
     """Empty: it has not joined a cluster yet."""
     voters: _builtins.str
-    """The voters that it knows, as in `controller.quorum.voters`."""
+    """The voters of its start, as in `controller.quorum.voters`: of its settings, or from the node that it asked."""
+    current_voters: _builtins.str
+    """The voters in effect by the metadata's log, in the same form. Empty: it knows none yet, or is of an earlier release."""
     def __init__(
         self,
         *,
@@ -67,10 +70,11 @@ class IdentifyResponse(_message.Message):
         incarnation_id: _builtins.bytes = ...,
         cluster_id: _builtins.str = ...,
         voters: _builtins.str = ...,
+        current_voters: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "incarnation_id", b"incarnation_id", "node_id", b"node_id", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_voters", b"current_voters", "incarnation_id", b"incarnation_id", "node_id", b"node_id", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
