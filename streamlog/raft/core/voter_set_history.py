@@ -12,7 +12,9 @@ with an empty log. Nor is it elected by a node that knew it: it believes to be a
 Two voters that only have the settings, one of which lost its disk before the other met it, do not know of the loss, and
 are a majority of three. A voter that has the set of the log sends it to them (VotersNotice): the directories that it
 names replace those that were shown first. So the one that lost its disk learns that it has no vote (`lost_vote`): it
-neither campaigns nor grants votes until a log, or a later notice, names its directory.
+neither campaigns nor grants votes until a log, or a later notice, names its directory. It is the same with a voter of
+the settings that the set of the log does not name at all (NO_DIRECTORY): where a quorum of one is to grow to three, the
+two new ones are a majority by their settings, and would be a second quorum.
 
 Any program that reaches the port may connect (transport), so a term, a vote or a log is only accepted from a node that
 may lead:
@@ -34,6 +36,7 @@ and does not accept them, since they could be any program. It must be restored l
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from streamlog.errors import InvariantError, NotControllerError
 from streamlog.model import BrokerId, RaftIndex
@@ -41,7 +44,10 @@ from streamlog.raft.protocol import wire
 from streamlog.raft.protocol.entries import EntryKind, LogEntry
 from streamlog.raft.protocol.messages import VotersNotice
 from streamlog.raft.storage.journal import Journal
-from streamlog.raft.voters import UNKNOWN_DIRECTORY, DirectoryId, Voter, VoterSet
+from streamlog.raft.voters import DIRECTORY_ID_BYTES, UNKNOWN_DIRECTORY, DirectoryId, Voter, VoterSet
+
+NO_DIRECTORY: Final = DirectoryId(bytes(DIRECTORY_ID_BYTES))
+"""No node shows it."""
 
 
 class VoterSetHistory:
@@ -126,17 +132,23 @@ class VoterSetHistory:
 
     @property
     def lost_vote(self) -> bool:
-        """This node only has the settings, and the quorum's log names another directory: it lost its disk."""
+        """This node only has the settings, and the quorum's log names another directory, or does not name it: it lost
+        its disk, or waits to be added.
+        """
         voter = self.voters.get(self._node_id)
         return voter is not None and voter.directory_id == UNKNOWN_DIRECTORY and not self.counts(self._node_id)
 
     @property
     def without_vote(self) -> tuple[BrokerId, ...]:
-        """Voters that do not count, since they show another directory than the set names."""
+        """Voters that do not count, since they show another directory than the set names. Not this node where it waits
+        to be added.
+        """
         return tuple(
             voter.node_id
             for voter in self.voters
-            if self._shown.get(voter.node_id) is not None and not self.counts(voter.node_id)
+            if self._shown.get(voter.node_id) is not None
+            and not self.counts(voter.node_id)
+            and not (self.index == 0 and self._journal.peers.get(voter.node_id) == NO_DIRECTORY)
         )
 
     # Which nodes may lead.
@@ -159,11 +171,14 @@ class VoterSetHistory:
         """
         for voter in self.voters:
             other = named.get(voter.node_id)
-            if voter.directory_id != UNKNOWN_DIRECTORY or other is None or other.directory_id == UNKNOWN_DIRECTORY:
+            if voter.directory_id != UNKNOWN_DIRECTORY:
                 continue
+            if other is None and (voter.node_id != self._node_id or self.index > 0):
+                continue  # a voter that was removed still introduces those that replaced it
+            directory_id = NO_DIRECTORY if other is None else other.directory_id
             known = self._journal.peers.get(voter.node_id, self._shown.get(voter.node_id))
-            if known != other.directory_id:
-                self._journal.note_peer(voter.node_id, other.directory_id)
+            if directory_id not in (UNKNOWN_DIRECTORY, known):
+                self._journal.note_peer(voter.node_id, directory_id)
 
     def forget_notice(self, peer: BrokerId) -> None:
         """The link is closed. A voter's notice is kept: it may have failed after sending it."""
