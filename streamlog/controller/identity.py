@@ -9,12 +9,13 @@ from msgspec import Struct
 
 from streamlog.api.pb import identification_pb2 as pb
 from streamlog.api.responses import parse_response, unusable
-from streamlog.errors import BrokerNotAvailableError
+from streamlog.errors import BrokerNotAvailableError, InvalidRequestError
 from streamlog.metadata.cluster import CLUSTER_ID_LENGTH_MAX
 from streamlog.metadata.records import Broker
 from streamlog.metadata.view import address
 from streamlog.model import BrokerId
 from streamlog.ports import Network, NoListenerError, RpcError
+from streamlog.raft.voters import VoterSet, parse_voters
 
 IDENTIFY: Final = "/streamlog.internal.v1.Identification/Identify"
 PROBE_TIMEOUT_S: Final = 1.0
@@ -30,7 +31,7 @@ class Identified(Struct, frozen=True, kw_only=True):
     incarnation_id: bytes
     cluster_id: str  # empty: it has not joined a cluster yet
     voters: str  # of its start, as in controller.quorum.voters
-    current_voters: str  # in effect by the metadata's log; empty: not known there
+    current_voters: VoterSet  # in effect by the metadata's log; empty: not known there
 
     @property
     def runs_as_voter(self) -> bool:
@@ -50,12 +51,16 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
     cluster_id = answer.cluster_id  # it may become this node's, which is written
     if len(cluster_id) > CLUSTER_ID_LENGTH_MAX or not (cluster_id.isascii() and cluster_id.isprintable()):
         raise unusable(pb.IdentifyResponse.DESCRIPTOR.full_name, where, "its cluster id is none")
+    try:
+        current_voters = parse_voters(answer.current_voters) if answer.current_voters else VoterSet()
+    except InvalidRequestError as error:
+        raise unusable(pb.IdentifyResponse.DESCRIPTOR.full_name, where, str(error)) from None
     return Identified(
         node_id=BrokerId(answer.node_id),
         incarnation_id=answer.incarnation_id,
         cluster_id=cluster_id,
         voters=answer.voters,
-        current_voters=answer.current_voters,
+        current_voters=current_voters,
     )
 
 

@@ -11,6 +11,18 @@ A majority of an existing cluster has its id. So a voter that gets "none" from a
 ever committed anything, and as there is one lowest node id, one voter generates. It serves the id only once it is
 durable: an id that was generated and lost in a crash was never served.
 
+The id does not say whether the quorum runs already. A voter without its log needs to know that too: by their settings
+alone such voters may be a majority, and elect the leader of a second quorum. So the answers name the voters by the log:
+
+    they do not name this node             it begins with these voters, and waits to be added
+    they name it, or the node that gave    it begins with those of its settings
+    the id has no log either
+    the log directories had an id, so it   it waits for a voter that has the log, or until all voters have answered that
+    lost its log, or was an observer       they have none
+
+The quorum's directory is made before the log directories get the id: a first start that was interrupted has not lost
+its log.
+
 A node without a vote asks the voters, or `controller.quorum.bootstrap.servers`, which answer with the voters as well:
 those in effect, once the log of the metadata names some. So a voter serves the id when its log is open.
 """
@@ -89,27 +101,41 @@ class ClusterFormation:
         self._random = random
         self._probe = probe
 
-    async def as_voter(self, voters: VoterSet) -> str:
-        """The id, learned or generated: the caller makes it durable. InconsistentClusterError where there are two."""
-        others = [voter for voter in voters if voter.node_id != self._node_id]
+    async def as_voter(self, voters: VoterSet) -> tuple[str, VoterSet]:
+        """The id, learned or generated: the caller makes it durable. And the voters by the log of a quorum that runs;
+        empty: none is known. InconsistentClusterError where there are two clusters.
+        """
+        others = self._others(voters)
         if self._node_id == voters.voters[0].node_id:
             return await self._generate_unless_known(others, voters.majority)
-        return (await self._first_known([voter.address for voter in others])).cluster_id
+        found = await self._first_known([voter.address for voter in others])
+        return found.cluster_id, found.current_voters
+
+    async def as_voter_without_log(self, cluster_id: str, voters: VoterSet) -> VoterSet:
+        """The voters by the log of this cluster's quorum, from the first voter that has it; empty when all others have
+        answered that they have none.
+        """
+        others, pause = self._others(voters), _Pause(self._random)
+        while True:
+            joined = [answer for answer in await self._answers(others) if answer.cluster_id]
+            for answer in joined:
+                if answer.cluster_id == cluster_id and answer.current_voters:
+                    return answer.current_voters
+            if len(joined) == len(others):
+                return VoterSet()
+            await pause.wait()
+
+    def _others(self, voters: VoterSet) -> list[Voter]:
+        return [voter for voter in voters if voter.node_id != self._node_id]
 
     async def as_observer(self, addresses: Sequence[str]) -> Identified:
         """The answer of the first node that knows its cluster."""
         return await self._first_known(addresses)
 
-    async def _generate_unless_known(self, others: Sequence[Voter], majority: int) -> str:
+    async def _generate_unless_known(self, others: Sequence[Voter], majority: int) -> tuple[str, VoterSet]:
         pause = _Pause(self._random)
         while True:
-            answers = await asyncio.gather(*(self._try(voter.address) for voter in others))
-            # An answer of another node, which has a voter's old address, does not count.
-            valid = [
-                answer
-                for voter, answer in zip(others, answers, strict=True)
-                if answer is not None and answer.node_id == voter.node_id
-            ]
+            valid = await self._answers(others)
             known = sorted({answer.cluster_id for answer in valid if answer.cluster_id})
             if len(known) > 1:
                 raise InconsistentClusterError(
@@ -118,12 +144,21 @@ class ClusterFormation:
                     field="controller.quorum.voters",
                 )
             if known:
-                return known[0]
+                return known[0], next((one.current_voters for one in valid if one.current_voters), VoterSet())
             if 1 + len(valid) >= majority:
                 cluster_id = new_id(self._random)
                 self._probe("cluster_id_drawn", cluster=cluster_id, answered=len(valid))
-                return cluster_id
+                return cluster_id, VoterSet()
             await pause.wait()
+
+    async def _answers(self, others: Sequence[Voter]) -> list[Identified]:
+        """An answer of another node, which has a voter's old address, does not count."""
+        answers = await asyncio.gather(*(self._try(voter.address) for voter in others))
+        return [
+            answer
+            for voter, answer in zip(others, answers, strict=True)
+            if answer is not None and answer.node_id == voter.node_id
+        ]
 
     async def _try(self, address: str) -> Identified | None:
         try:

@@ -62,7 +62,7 @@ from streamlog.node.quorum_member import ObserverMember, QuorumMember, VoterMemb
 from streamlog.node.registration import BrokerRegistration
 from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import Ports, Server
-from streamlog.raft.open_storage import Owner, begun_in
+from streamlog.raft.open_storage import Owner, begin_storage, begun_in
 from streamlog.raft.voters import VoterSet, parse_voters
 from streamlog.services.access.access_lease import AccessLease
 from streamlog.storage.directories.directories import LogDirectories
@@ -241,8 +241,8 @@ class Node:
             cleanup.push_async_callback(self._close_logs, directories)
             await self._listen(cleanup)
             cleanup.push_async_callback(self._end_in_process_calls)
-            await self._join(directories)
-            self._member = member = self._make_member(directories)
+            owner = await self._join(directories)
+            self._member = member = self._make_member(owner, directories)
             link = self._make_link(member)
             cleanup.push_async_callback(link.close)
             await self._run_member(member, link, directories)
@@ -300,37 +300,53 @@ class Node:
         if self._in_process_calls is not None:
             await self._in_process_calls.close(CLOSE_GRACE_S)
 
-    async def _join(self, directories: LogDirectories) -> None:
+    async def _join(self, directories: LogDirectories) -> Owner:
         """Learn the cluster's id and its voters."""
         assert self._address is not None
-        voters = configured_voters(self._config, self._node_id, self._address)
-        cluster_id = directories.cluster_id
-        if cluster_id is None and voters.get(self._node_id) is not None:  # the disks of log.dirs were replaced
-            cluster_id = begun_in(self._ports.fs, self._quorum_directory(directories), self._node_id)
-        if cluster_id is None or not voters.voters:
-            self._ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
-            cluster_id, voters = await self._discover_cluster(cluster_id, voters)
-        await directories.join(cluster_id)
-        self._cluster_id, self._voters = cluster_id, voters
-        self._ports.probe("cluster_joined", node=self._node_id, cluster=cluster_id, voters=str(voters))
+        self._voters = configured_voters(self._config, self._node_id, self._address)
+        is_voter = self._voters.get(self._node_id) is not None
+        owner = await (self._join_as_voter(directories) if is_voter else self._join_as_observer(directories))
+        await directories.join(owner.cluster_id)
+        self._cluster_id = owner.cluster_id
+        self._ports.probe("cluster_joined", node=self._node_id, cluster=owner.cluster_id, voters=str(owner.voters))
+        return owner
 
-    async def _discover_cluster(self, cluster_id: str | None, voters: VoterSet) -> tuple[str, VoterSet]:
+    async def _join_as_voter(self, directories: LogDirectories) -> Owner:
+        ports, voters, directory = self._ports, self._voters, self._quorum_directory(directories)
+        begun, cluster_id, logged = begun_in(ports.fs, directory, self._node_id), directories.cluster_id, VoterSet()
+        if begun is not None:
+            return Owner(cluster_id=cluster_id or begun, node_id=self._node_id, voters=voters)
+        if cluster_id is None:
+            ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
+            cluster_id, logged = await self._formation().as_voter(voters)
+        else:
+            ports.probe("quorum_wanted", cluster=cluster_id, path=directory, voters=str(voters))
+            self._identity.set_cluster(cluster_id, voters, VoterSet)  # other voters may wait for the same
+            logged = await self._formation().as_voter_without_log(cluster_id, voters)
+        waits = bool(logged) and logged.get(self._node_id) is None  # until it is added
+        owner = Owner(cluster_id=cluster_id, node_id=self._node_id, voters=logged if waits else voters)
+        await begin_storage(ports.fs, ports.random, directory, owner)
+        return owner
+
+    async def _join_as_observer(self, directories: LogDirectories) -> Owner:
+        cluster_id = directories.cluster_id
+        if cluster_id is None or not self._voters:
+            self._ports.probe("cluster_wanted", node=self._node_id, voters=str(self._voters))
+            asked = addresses_of(self._voters) or bootstrap_addresses(self._config)
+            found = await self._formation().as_observer(asked)
+            cluster_id = cluster_id or found.cluster_id
+            self._voters = self._voters or found.current_voters or parse_voters(found.voters)
+        return Owner(cluster_id=cluster_id, node_id=self._node_id, voters=self._voters)
+
+    def _formation(self) -> ClusterFormation:
         ports = self._ports
-        formation = ClusterFormation(self._node_id, network=ports.network, random=ports.random, probe=ports.probe)
-        if voters.get(self._node_id) is not None:
-            return cluster_id or await formation.as_voter(voters), voters
-        found = await formation.as_observer(addresses_of(voters) or bootstrap_addresses(self._config))
-        return (
-            cluster_id or found.cluster_id,
-            voters if voters.voters else parse_voters(found.current_voters or found.voters),
-        )
+        return ClusterFormation(self._node_id, network=ports.network, random=ports.random, probe=ports.probe)
 
     def _quorum_directory(self, directories: LogDirectories) -> str:
         above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
         return quorum_directory(self._ports.fs, above, [directory.path for directory in directories.online])
 
-    def _make_member(self, directories: LogDirectories) -> QuorumMember:
-        owner = Owner(cluster_id=self._cluster_id, node_id=self._node_id, voters=self._voters)
+    def _make_member(self, owner: Owner, directories: LogDirectories) -> QuorumMember:
         if self._voters.get(self._node_id) is None:
             return ObserverMember(owner, view=self._view, ports=self._ports)
         member = VoterMember(

@@ -156,10 +156,13 @@ class RaftNode:
         return self._need_running().core.voter_sets.voters
 
     def logged_voters(self) -> VoterSet:
-        """Those in effect by the log or its snapshot; empty while they are those of the first start, or not up."""
-        if self._running is None or self._running.core.voter_sets.index == 0:
+        """Those in effect by the log or its snapshot, of this node or of the one that it learned them from at its first
+        start, since they do not name this node; empty while only its settings are known, or it is not up.
+        """
+        if self._running is None:
             return VoterSet()
-        return self._running.core.voter_sets.voters
+        sets, node_id = self._running.core.voter_sets, self._config.owner.node_id
+        return sets.voters if sets.index > 0 or sets.voters.get(node_id) is None else VoterSet()
 
     def held(self) -> Mapping[BrokerId, RaftIndex]:
         core = self._need_running().core

@@ -17,7 +17,8 @@ never starts empty if it once had state.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ class Owner(Struct, frozen=True, kw_only=True):
 
     cluster_id: str
     node_id: BrokerId
-    voters: VoterSet  # `controller.quorum.voters`: for the first start of a cluster
+    voters: VoterSet  # for the first start: `controller.quorum.voters`, or those of a quorum that runs already
 
 
 class Storage(Struct, frozen=True, kw_only=True):
@@ -89,12 +90,10 @@ def begun_in(fs: FileSystem, directory: str, node_id: BrokerId) -> str | None:
     disk fails.
     """
     path = f"{directory}/{IDENTITY}"
-    try:
+    with _disk_errors(directory):
         if not fs.exists(path):
             return None
         identity = identities.read_identity(fs, path, remedy=remedy_for(node_id, directory))
-    except OSError as error:
-        raise StorageError(f"{directory}: {error}", path=directory, errno=error.errno) from error
     identities.check_owner(identity, path, cluster_id=identity.cluster_id, node_id=node_id)
     return identity.cluster_id
 
@@ -105,22 +104,38 @@ async def open_storage(fs: FileSystem, workers: Workers, random: Random, directo
     DamagedFileError, UnsupportedVersionError, InconsistentClusterError, LogDirectoryLockedError; StorageError if the
     disk fails.
     """
-    try:
-        return await _open(fs, workers, random, directory, owner)
-    except BlockingIOError:
-        raise LogDirectoryLockedError(f"{directory} is in use by another process", path=directory) from None
-    except OSError as error:
-        raise StorageError(f"{directory}: {error}", path=directory, errno=error.errno) from error
-
-
-async def _open(fs: FileSystem, workers: Workers, random: Random, directory: str, owner: Owner) -> Storage:
-    fs.mkdir(directory, parents=True)
-    with ExitStack() as refused:
-        lock = fs.lock(f"{directory}/{LOCK}")
+    with _disk_errors(directory), ExitStack() as refused:
+        lock = _lock(fs, directory)
         refused.callback(lock.release)
         storage = await _open_locked(fs, workers, random, directory, owner, lock)
         refused.pop_all()
     return storage
+
+
+async def begin_storage(fs: FileSystem, random: Random, directory: str, owner: Owner) -> None:
+    """Create what is missing for a first start; a begun one is left alone.
+
+    DamagedFileError, LogDirectoryLockedError; StorageError if the disk fails.
+    """
+    with _disk_errors(directory), ExitStack() as done:
+        done.callback(_lock(fs, directory).release)
+        if not fs.exists(f"{directory}/{IDENTITY}"):
+            await _begin(fs, random, directory, owner, remedy_for(owner.node_id, directory))
+
+
+def _lock(fs: FileSystem, directory: str) -> DirectoryLock:
+    fs.mkdir(directory, parents=True)
+    return fs.lock(f"{directory}/{LOCK}")
+
+
+@contextmanager
+def _disk_errors(directory: str) -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        raise LogDirectoryLockedError(f"{directory} is in use by another process", path=directory) from None
+    except OSError as error:
+        raise StorageError(f"{directory}: {error}", path=directory, errno=error.errno) from error
 
 
 async def _open_locked(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from streamlog.ports import Network
 from streamlog.sim import SimLoop, run
 from streamlog.sim.world import World
 
-from .calls import Calls
+from .calls import Calls, until_done
 from .kit import Nodes, run_story
 
 
@@ -105,3 +106,63 @@ def voters_at(node: Node) -> str:
     """In effect, as the node knows them."""
     assert node._member is not None
     return str(node._member.voters())
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("were_observers", [True, False])
+def test_a_quorum_of_one_grows_to_three(were_observers: bool, seed: int) -> None:
+    """By their settings nodes 2 and 3 are a majority. They have no vote before they are added, whichever node is up."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start(1, controller_quorum_voters="1@n1:9092")
+        if were_observers:
+            nodes.start(2, 3, controller_quorum_voters="1@n1:9092")
+        await nodes.ready()
+        calls = Calls(nodes.world.host("client").boot().network)
+        await until_done(partial(calls.create_topic, "n1:9092", "t", replication_factor=1))
+        for node in nodes.alive():
+            await nodes.stopped(node.node_id)
+        nodes.start(2, 3)
+        await asyncio.sleep(10)
+        assert nodes.controller() is None  # they wait for voter 1
+        nodes.start(1)
+        await nodes.ready()
+        assert {voters_at(node) for node in nodes.alive()} == {"1@n1:9092"}
+        for node_id in (2, 3):
+            add = admin_pb2.AddVoterRequest(node_id=node_id)
+            await calls.call("n1:9092", "Admin/AddVoter", add, admin_pb2.AddVoterResponse, timeout_s=20)
+        nodes.host(1).crash()
+        await until_done(partial(calls.create_topic, "n2:9092", "u", replication_factor=2))
+        nodes.start(1)
+        await nodes.ready()
+        await nodes.until(lambda: all(topics(node) == {"t", "u"} for node in nodes.alive()))
+        assert len([node for node in nodes.alive() if node.controller and node.controller.is_active]) == 1
+        await calls.close()
+
+    run_story(story, seed=seed)
+
+
+def test_a_voter_that_lost_its_metadata_waits_for_one_that_has_it() -> None:
+    """Voter 2 has never run: without the wait it and voter 1 would be a majority of the settings."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start(1, 3, metadata_log_dir="/meta")
+        await nodes.ready()
+        calls = Calls(nodes.world.host("client").boot().network)
+        await until_done(partial(calls.create_topic, "n1:9092", "t", replication_factor=2))
+        await calls.close()
+        for node in nodes.alive():
+            await nodes.stopped(node.node_id)
+        nodes.start(1, 2, metadata_log_dir="/lost")  # as an empty disk
+        await asyncio.sleep(10)
+        assert nodes.controller() is None
+        assert nodes.events("quorum_wanted")[-1][1] == "n1"
+        nodes.start(3, metadata_log_dir="/meta")
+        await nodes.ready()
+        await nodes.until(lambda: all(topics(node) == {"t"} for node in nodes.alive()))
+
+    run_story(story)
+
+
+def topics(node: Node) -> set[str]:
+    return {topic.name for topic in node.view.image.topics.values() if not topic.name.startswith("__")}

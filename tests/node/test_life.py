@@ -160,7 +160,9 @@ def test_a_node_that_stops_shuts_down_controlled() -> None:
         await nodes.stopped(controller)
         assert nodes.world.loop.now - began < 2
         survivor = nodes.alive()[0]
-        assert survivor.view.image.brokers[controller].fenced
+        await nodes.until(
+            lambda: survivor.view.image.brokers[controller].fenced
+        )  # committed; a follower learns it later
         await nodes.until(lambda: nodes.controller() is not None)
         assert nodes.world.loop.now - began < 2
         nodes.start(controller)

@@ -15,7 +15,7 @@ class QuorumIdentity(Struct, frozen=True, kw_only=True):
     cluster_id: str
     node_id: BrokerId
     directory_id: DirectoryId
-    bootstrap: VoterSet  # the configured voters of the first start: in effect until the log names others
+    bootstrap: VoterSet  # the voters of the first start (`Owner`): in effect until the log names others
 
 
 class SnapshotHead(Struct, frozen=True, kw_only=True):
