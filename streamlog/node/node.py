@@ -57,7 +57,7 @@ from streamlog.node.in_process_calls import InProcessCalls
 from streamlog.node.method_router import MethodRouter
 from streamlog.node.metrics import NodeMetrics
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.node.quorum_directory import quorum_directory
+from streamlog.node.quorum_directory import lost_by_only_voter, quorum_directory
 from streamlog.node.quorum_member import ObserverMember, QuorumMember, VoterMember, addresses_of
 from streamlog.node.registration import BrokerRegistration
 from streamlog.node.request_spans import RequestSpans
@@ -319,6 +319,8 @@ class Node:
         if cluster_id is None:
             ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
             cluster_id, logged = await self._formation().as_voter(voters)
+        elif len(voters) == 1:
+            raise lost_by_only_voter(cluster_id, directory)
         else:
             ports.probe("quorum_wanted", cluster=cluster_id, path=directory, voters=str(voters))
             self._identity.set_cluster(cluster_id, voters, VoterSet)  # other voters may wait for the same

@@ -38,3 +38,15 @@ def quorum_directory(fs: FileSystem, above: str, log_dirs: Iterable[str]) -> str
     except OSError as error:
         raise StorageError(f"{looked_at}: {error}", path=looked_at, errno=error.errno) from error
     return path
+
+
+def lost_by_only_voter(cluster_id: str, directory: str) -> InconsistentClusterError:
+    """The log directories have an id and the quorum's directory, which is made before, is not there."""
+    return InconsistentClusterError(
+        f"this node belongs to cluster {cluster_id} by its log directories, and is the only voter by its settings, but "
+        f"{directory} has no log of the metadata. A new one has no topics, so all partitions would be set aside: set "
+        "metadata.log.dir to where the log is, or restore it from a backup; set controller.quorum.voters if other "
+        "nodes vote; or empty log.dirs to begin without data",
+        field="metadata.log.dir",
+        path=directory,
+    )

@@ -90,3 +90,37 @@ def test_a_quorum_directory_of_another_node_gives_no_cluster() -> None:
         assert [host for _, host, _ in nodes.events("cluster_joined")] == ["n1"]
 
     run_story(story, voters=1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"metadata_log_dir": "/other"},
+        {"metadata_log_dir": ""},  # now the first log directory
+    ],
+)
+def test_the_only_voter_of_a_cluster_does_not_begin_without_its_metadata(other: dict[str, str]) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(metadata_log_dir="/meta")
+        await nodes.ready()
+        await topic_made(nodes)
+        await nodes.stopped(1)
+        nodes.start(**other)
+        assert "set metadata.log.dir to where the log is" in await refused(nodes, 1)
+        nodes.start(metadata_log_dir="/meta")
+        await nodes.ready()
+        assert nodes.node(1).view.image.topic_named("t") is not None
+        assert not nodes.events("replica_removed")
+
+    run_story(story, voters=1)
+
+
+def test_an_observer_that_is_started_without_voters_begins_no_quorum() -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(1, 2, controller_quorum_voters="1@n1:9092")
+        await nodes.ready()
+        await nodes.stopped(2)
+        nodes.start(2, controller_quorum_voters="")
+        assert "set controller.quorum.voters if other nodes vote" in await refused(nodes, 2)
+
+    run_story(story)
