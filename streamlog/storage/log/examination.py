@@ -8,7 +8,8 @@ scrubber, and by `partition repair --dry-run`.
 
 Missing offsets are damage too in a log that has never been compacted: before a batch, or at the end of a segment (the
 file was truncated, or the next one is missing). The batch behind them is in doubt: a base offset is outside of the CRC.
-So are those that join it, where they end at a batch whose offset they have: the offsets of several may be damaged.
+So are those that join it, where the next one or the end does not join them: the offsets of several may be damaged. And
+so are those behind a corrupt batch: how many offsets that had shows only the next one's.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class _Examination:
         self._bound = log.segments.end_of(index, log.log_end_offset)
         self._damages: list[SegmentDamage] = []
         self._intact: list[VerifiedRange] = []
-        self._behind_gap: tuple[int, Offset] | None = None  # the batch there, and all since have joined
+        # Position and base offset of a batch behind a gap or a corrupt one; all since have joined.
+        self._unconfirmed: tuple[int, Offset] | None = None
         self._places: dict[int, BatchHeader] = {}  # of the batches that the offset index may name
         self._times: dict[Offset, int] = {}  # in the time index, of batches that were not found yet
         self._is_closed = segment is not log.segments.active
@@ -110,6 +112,7 @@ class _Examination:
                 position, expected = await self._skip(fault, position, expected)
                 epoch = NO_LEADER_EPOCH
         if expected < self._bound and not self._log.has_gaps:
+            self._doubt_unconfirmed(self._size, expected)
             self._add(self._size, self._size, expected, self._bound, f"no batch before offset {self._bound}")
         if not self._damages:
             self._check_indexes()
@@ -128,8 +131,9 @@ class _Examination:
             missing = max(expected, self._log.log_start_offset)
             if header.base_offset > missing and not self._log.has_gaps:
                 self._add_intact(begin, place, expected)
+                self._doubt_unconfirmed(place, expected)
                 self._add(place, place, missing, header.base_offset, f"no batch at offset {missing}")
-                self._behind_gap = place, header.base_offset
+                self._unconfirmed = place, header.base_offset
                 begin = place
                 doubt = f"no batch before offset {header.base_offset}, so that this offset may be wrong"
             else:
@@ -174,9 +178,9 @@ class _Examination:
             header = read_header(head, 0)
             if HEADER_SIZE <= header.size_bytes < self._size - position:
                 candidates.insert(0, position + header.size_bytes)
-            if header.base_offset < expected and self._behind_gap is not None:
-                self._doubt_all(*self._behind_gap, position, expected)
-        self._behind_gap = None
+            if header.base_offset != expected:
+                self._doubt_unconfirmed(position, expected)
+        self._unconfirmed = None
         last = self._damages[-1] if self._damages else None
         is_doubtful = last is not None and last.in_doubt and last.end_offset == expected
         least = expected if is_doubtful else expected + 1  # the corrupt batch has had an offset at least
@@ -184,17 +188,22 @@ class _Examination:
             found = await self._intact_batch_at(candidate, expected)
             if found is not None and found >= least:
                 self._add(position, candidate, expected, found, fault.reason)
+                if candidate not in self._entries and not self._log.has_gaps:
+                    self._unconfirmed = candidate, found
                 return candidate, found
         self._add(position, self._size, expected, self._bound, fault.reason)
         return self._size, self._bound
 
-    def _doubt_all(self, begin: int, begin_offset: Offset, end: int, end_offset: Offset) -> None:
-        """Batches that join behind a gap run into one whose offset they have: theirs may all be wrong, not the first
-        one's alone.
+    def _doubt_unconfirmed(self, end: int, end_offset: Offset) -> None:
+        """What is at `end` does not join the unconfirmed batches before it: the offsets of all of them may be wrong,
+        not the first one's alone.
         """
+        if self._unconfirmed is None:
+            return
+        begin, begin_offset = self._unconfirmed
         self._intact = [one for one in self._intact if one.begin < begin]
         self._damages = [one for one in self._damages if one.position < begin or one.end_offset <= begin_offset]
-        reason = f"no batch before offset {begin_offset}, and one of a lower offset than {end_offset} behind it"
+        reason = f"no intact batch before offset {begin_offset}, and none that begins at {end_offset} behind it"
         self._add(begin, end, begin_offset, end_offset, reason, in_doubt=True)
 
     async def _intact_batch_at(self, position: int, expected: Offset) -> Offset | None:

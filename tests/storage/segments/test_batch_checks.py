@@ -185,6 +185,34 @@ def test_batches_between_missing_offsets_and_a_contradiction_are_in_doubt(rig: R
     ]
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_batch_between_a_corrupt_one_and_missing_offsets_is_in_doubt(is_last: bool) -> None:
+    """Its base offset is the last one of the corrupt batch before it (seed 2054517 of the cluster): that batch was
+    fetched as if it had an offset less, and no replica has a batch that ends there.
+    """
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024))
+    for values in ((b"0", b"1"), (b"2",), *([(b"3",)] if not is_last else [])):
+        rig.append(*values)
+    rig.sync()
+    segment = rig.log.segments.active
+    path, data = segment.path(".log"), segment.file.pread(segment.size_bytes, 0)
+    (_, corrupt), (position, moved), *_ = scan_headers(data, 0, len(data))
+    assert (corrupt.next_offset, moved.base_offset) == (2, 2)
+    rig.machine.disk.damage(path, HEADER_SIZE + 3, b"?")
+    rig.machine.disk.damage(path, position, struct.pack(">q", 1))
+    segment.verified.forget()
+    found = rig.machine.run(rig.log.examine(segment))
+    assert found is not None
+    assert [(one.begin_offset, one.end_offset, one.in_doubt) for one in found.damages] == [
+        (0, 1, False),
+        (1, 2, True),
+        (2, 3, False),
+        *([] if is_last else [(3, 4, True)]),
+    ]
+    assert not found.intact
+    rig.machine.close()
+
+
 @pytest.mark.parametrize("epoch", [0, 2, 9])
 def test_an_epoch_of_a_batch_that_is_alone_in_its_segment(epoch: int) -> None:
     """No neighbour shows whether the batch or the table is wrong: it is reported, and its records can be served."""
