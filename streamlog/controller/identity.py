@@ -20,7 +20,7 @@ from streamlog.raft.voters import VoterSet, parse_voters
 IDENTIFY: Final = "/streamlog.internal.v1.Identification/Identify"
 PROBE_TIMEOUT_S: Final = 1.0
 """A running process answers within milliseconds. One that hangs is left to its session timeout."""
-PROBE_RETRY_S: Final = 0.2
+PROBE_RETRY_S: Final = 0.05
 _RESPONSE_BYTES_MAX: Final = 16 << 10
 
 

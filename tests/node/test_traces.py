@@ -88,6 +88,7 @@ def traced_story(story: Story, *, ratio: float = 0.0, traced: bool = True, **set
         async def work() -> None:
             calls = Calls(ports.network)
             await until_done(partial(calls.create_topic, "n1:9092", "t", 1, 3))
+            await nodes.until(lambda: all(node.view.image.topic_named("t") is not None for node in nodes.alive()))
             await nodes.until(lambda: all(leader_of(node.view, "t") > 0 for node in nodes.alive()))
             leader = leader_of(nodes.node(1).view, "t")
             await until_done(partial(calls.produce, f"n{leader}:9092", "t", 0, b"first"))
