@@ -103,6 +103,8 @@ def test_a_node_that_dies_is_seen_in_the_totals_of_the_others() -> None:
         died = leader_of(nodes.node(1).view, "t")
         before = [await of(node) for node in nodes.alive()]
         assert total(before, "streamlog_under_replicated_partitions") == 0
+        latencies = [page["streamlog_quorum_commit_duration_seconds"][()] for page in before]
+        assert sum(latency.count > 0 for latency in latencies if isinstance(latency, Histogram)) == 1
         nodes.host(died).crash()
         others = nodes.alive()
         await nodes.until(lambda: all(leader_of(node.view, "t") not in (-1, died) for node in others))
@@ -113,8 +115,6 @@ def test_a_node_that_dies_is_seen_in_the_totals_of_the_others() -> None:
         assert total(pages, "streamlog_active_controller") == 1
         assert total(pages, "streamlog_cluster_nodes", ("active",)) == 2
         assert total(pages, "streamlog_controller_unclean_leader_elections_total") == 0
-        latencies = [page["streamlog_quorum_commit_duration_seconds"][()] for page in before]
-        assert sum(latency.count > 0 for latency in latencies if isinstance(latency, Histogram)) == 1
         lag = [page["streamlog_follower_lag_records"].get(("t", "0", str(died))) for page in pages]
         assert any(one is not None for one in lag)
 

@@ -12,7 +12,7 @@ from streamlog.api.errors import from_message, from_rpc
 from streamlog.api.pb import admin_pb2, batches_pb2
 from streamlog.errors import StreamlogError
 from streamlog.metadata.view import MetadataView
-from streamlog.model import BrokerId, PartitionId
+from streamlog.model import NO_BROKER, BrokerId, PartitionId
 from streamlog.ports import Channel, Network, RpcError
 from tests.storage.batches import batch
 
@@ -72,9 +72,9 @@ class Calls:
 
 
 def leader_of(view: MetadataView, topic: str, partition: int = 0) -> BrokerId:
-    """NO_BROKER if there is none."""
-    image = view.image
-    return image.require_topic(topic).partitions[PartitionId(partition)].leader
+    """NO_BROKER if there is none, or the topic is not known there yet."""
+    found = view.image.topic_named(topic)
+    return NO_BROKER if found is None else found.partitions[PartitionId(partition)].leader
 
 
 async def until_done(work: Callable[[], Awaitable[T]], pause_s: float = 0.02) -> T:
