@@ -149,9 +149,15 @@ class Group(Struct):
         self.owners.update(dict.fromkeys((*value.assigned, *value.revoking), member_id))
 
     def check(self) -> None:
-        """InvariantError where a partition has two owners."""
+        """InvariantError where a partition has two owners, or one that another owner has released."""
         for member_id, current in self.currents.items():
             self.check_owner(member_id, current)
+            for partition in (*current.assigned, *current.revoking):
+                if partition not in self.owners:
+                    raise InvariantError(
+                        f"group {self.group_id!r}: {member_id!r} owns partition {partition.partition} of "
+                        f"{partition.topic_id.hex()}, which another member has owned and released since"
+                    )
 
     def check_owner(self, member_id: str, current: CurrentValue) -> None:
         """InvariantError where another member owns a partition of `current`."""
