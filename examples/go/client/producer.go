@@ -27,6 +27,7 @@ func (p *Producer) Publish(ctx context.Context, topic string, records ...*v1.Pub
 			return response.Results, nil
 		}
 		if !MayRepeat(err) || !wait(ctx, attempt) {
+			p.token = nil // records may be written: with the same token the next ones would pass for them
 			return nil, err
 		}
 	}

@@ -19,7 +19,9 @@ export class Producer {
         this.#token = response.producerToken;
         return response.results;
       } catch (error) {
-        if (!mayRepeat(error) || !(await deadline.pause())) throw error;
+        if (mayRepeat(error) && (await deadline.pause())) continue;
+        this.#token = null; // records may be written: with the same token the next ones would pass for them
+        throw error;
       }
     }
   }

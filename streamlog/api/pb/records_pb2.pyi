@@ -390,8 +390,8 @@ class PublishRequest(_message.Message):
     """Makes retries idempotent. The `producer_token` of the previous response, or of InitProducerIdResponse. Retry a request
     that got no response with the same records and the same token: records that are already in the log are not written
     again, and the response has their offsets. Only one request at a time may use a token. With a token the call fails if
-    any record was not written: retry it unchanged. To give it up while its outcome is unknown, take another token: with
-    this one, other records are refused with OUT_OF_ORDER_SEQUENCE, or pass for those of the first request. Add no
+    any record was not written. After any failure either send it again unchanged, or take another token: with this one,
+    other records are refused with OUT_OF_ORDER_SEQUENCE, or pass for those of the first request, and are lost. Add no
     partitions to the topic before the first request to it has a response. Empty: a retry may write records twice. Opaque;
     at most 64 KiB.
     """
@@ -583,9 +583,11 @@ class PublishStreamRequest(_message.Message):
     """In the first request only: makes the whole stream idempotent. After a disconnect, open another stream, on any node, with
     the `producer_token` of the last response, and send all requests that got no response again, in the same order. Limits
     as in PublishRequest. A record that the topic's settings refuse ends the stream, and so does an unknown topic: it may
-    have been accepted before the disconnect, or may be later. Only what is wrong by itself fails alone. On a transactional
-    stream it ends what the disconnected stream left: the first response has `former_outcome`, and an open transaction has
-    been aborted. PRODUCER_FENCED if another producer has used the id since.
+    have been accepted before the disconnect, or may be later. Only what is wrong by itself fails alone. After any failure
+    either send all of these requests again unchanged, or take another token: some of their records may be written, and
+    with this one others pass for them, and are lost. On a transactional stream it ends what the disconnected stream left:
+    the first response has `former_outcome`, and an open transaction has been aborted. PRODUCER_FENCED if another producer
+    has used the id since.
     """
     end: Global___TransactionEnd.ValueType
     """Ends the transaction after the records and offsets of this request and of all previous ones. Further requests may be

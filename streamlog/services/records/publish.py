@@ -57,6 +57,11 @@ STICKY_BYTES: Final = 262_144
 # Refused records of a request with the whole error; a response of 10,000 of them would exceed a message.
 _WHOLE_ERRORS_MAX: Final = 1_000
 _NEW_TOPIC_S: Final = 0.5
+_REFUSALS: Final = (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+)  # by a topic's settings, of a record
 _DEFAULT_OPTIONS: Final = convert.publish_options(pb.PublishOptions())
 
 
@@ -82,7 +87,7 @@ class PreparedPublish(Struct, frozen=True, kw_only=True):
 
     def reason(self, batch: PlacedBatch, error: StreamlogError) -> StreamlogError:
         """Of the leader's `error`: the record that the batch was refused for, if that is known."""
-        if not isinstance(error, InvalidRecordError | InvalidTimestampError | MessageTooLargeError):
+        if not isinstance(error, _REFUSALS):
             return error
         return next((self.doubted[row] for row in batch.rows if row in self.doubted), error)
 
@@ -337,7 +342,15 @@ def check_outcomes(prepared: PreparedPublish, outcomes: Sequence[WriteResult | S
     if not errors or (not whole and len(errors) < len(outcomes)):
         return
     unknown = next((error for error in errors if isinstance(error, OutcomeUnknownError)), None)
-    raise unknown or prepared.refused.get(0) or errors[0]
+    error = unknown or prepared.refused.get(0) or errors[0]
+    if isinstance(error, _REFUSALS) and len(errors) < len(outcomes):
+        # A client that leaves out the refused record must not go on with its token.
+        message = (
+            f"{error}; other records of the request are written: send it again unchanged, or go on with another "
+            "producer_token"
+        )
+        raise OutcomeUnknownError.restored(message, error.details).permanent() from error
+    raise error
 
 
 def results_of(prepared: PreparedPublish, outcomes: Sequence[WriteResult | StreamlogError]) -> list[pb.PublishResult]:

@@ -465,6 +465,25 @@ def test_with_a_token_a_refused_record_comes_before_the_other_partitions() -> No
     simulate(story)
 
 
+def test_with_a_token_a_refusal_behind_written_records_does_not_say_that_nothing_was_written() -> None:
+    """A client that left out the refused record and went on with the token lost the next request."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(max_message_bytes="1000")
+        given, messages = await token(cluster), records(bytes(800), bytes(2000), partition=0)
+        with pytest.raises(StreamlogError, match=r"record 1 has 2000 bytes.* another producer_token") as caught:
+            await publish(cluster, *messages, producer_token=given)
+        error = caught.value
+        assert (error.code, retries(error), error.details["field"]) == ("OUTCOME_UNKNOWN", False, "records[1]")
+        assert await log_values(cluster) == [bytes(800)]
+        await configure(cluster, "max.message.bytes", "2500")
+        again = await publish(cluster, *messages, producer_token=given)
+        assert [result.offset for result in again.results] == [0, 1]
+
+    simulate(story)
+
+
 def test_other_records_with_a_used_token_do_not_pass_for_those_that_are_written() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start()

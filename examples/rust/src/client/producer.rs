@@ -39,7 +39,12 @@ impl Producer {
             let attempt = timeout_at(deadline, self.attempt(topic, &records)).await;
             match attempt.unwrap_or_else(|_| Err(Failure::late())) {
                 Err(failure) if failure.may_repeat && attempts.again().await => {}
-                done => return done,
+                done => {
+                    if done.is_err() {
+                        self.token.clear(); // records may be written: with the same token the next ones would pass for them
+                    }
+                    return done;
+                }
             }
         }
     }

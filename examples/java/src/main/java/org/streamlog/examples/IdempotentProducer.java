@@ -46,6 +46,7 @@ final class IdempotentProducer {
         return response.getResultsList();
       } catch (StatusRuntimeException error) {
         if (!Connection.mayRepeat(error) || !deadline.pause()) {
+          token = ByteString.EMPTY; // records may be written: with the same token the next ones would pass for them
           throw error;
         }
       }
