@@ -10,7 +10,7 @@ may contain some, and disks damage intact ones. `on.corrupt.batch`:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamlog.errors import (
@@ -73,6 +73,11 @@ class CorruptBatches:
             self.skipped_count += 1
             self._report(error)
         return True
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """What is skipped there is reported again."""
+        for one in partitions:
+            self._last.pop(one, None)
 
 
 def _warn(error: CorruptBatchError) -> None:

@@ -345,6 +345,7 @@ class _Stream:
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         self._sent.forget(partitions)
+        self._member.forget_skipped(partitions)
         for one in partitions:
             self._revoked.pop(one, None)
             self._released.pop(one, None)

@@ -6,7 +6,7 @@ It gives partitions up when the client has: the call decides when, by `give_up`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from streamlog.api.convert.records.consume import ConsumeJoin
@@ -68,8 +68,8 @@ class ConsumeMember:
         self._give_up = give_up
         self._serving_epoch = serving_epoch
         self._skipped: list[CorruptBatchError] = []  # reported to the client, not in this node's log
-        corrupt = CorruptBatches(skip=wanted.skip_corrupt, report=self._skipped.append)
-        self._reader = AssignedReader(config, ports, corrupt)
+        self._corrupt = CorruptBatches(skip=wanted.skip_corrupt, report=self._skipped.append)
+        self._reader = AssignedReader(config, ports, self._corrupt)
         self.activity = 0
         """How many messages of the client were received."""
         self.idle = True  # the client has no records to process, so it cannot be too slow
@@ -138,6 +138,12 @@ class ConsumeMember:
         if reader is None:
             return True  # it is no longer assigned
         return partition != left and reader.position is not None and reader.position >= skipped.offset
+
+    def forget_skipped(self, partitions: Sequence[TopicPartition]) -> None:
+        """Of partitions that are given up: when they come back, they are read from what is committed then."""
+        kept = [one for one in self._skipped if TopicPartition(one.topic, PartitionId(one.partition)) not in partitions]
+        self._skipped[:] = kept
+        self._corrupt.forget(partitions)
 
     def wake(self) -> None:
         """`next_batch` looks again."""

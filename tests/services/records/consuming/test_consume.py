@@ -138,12 +138,12 @@ async def poisoned(stage: GroupStage) -> None:
     await produce(stage, "p", batch([b"before"]), poison(codec=1), batch([b"after"]))
 
 
-async def produce(stage: GroupStage, topic: str, *batches: bytes) -> None:
-    """To partition 0, one after the other."""
+async def produce(stage: GroupStage, topic: str, *batches: bytes, partition: int = 0) -> None:
+    """One after the other."""
     channel = stage.ports.network.connect("n1:9092")
     produce = calls.unary("streamlog.v1.Batches/Produce", batches_pb2.ProduceResponse)
     for data in batches:
-        part = batches_pb2.PartitionBatches(topic=topic, partition=0, batches=data)
+        part = batches_pb2.PartitionBatches(topic=topic, partition=partition, batches=data)
         request = batches_pb2.ProduceRequest(acks=common_pb2.ACKS_ALL, partitions=[part])
         async with asyncio.timeout(30):
             while (await produce(channel, request, timeout_s=10)).results[0].HasField("error"):  # noqa: ASYNC110  virtual time
@@ -203,6 +203,68 @@ def test_what_is_skipped_counts_when_the_records_before_it_are_sent(monkeypatch:
             assert client.skipped == [(2, 3)]
             await client.send(acks={0: 3})
             await client.until(lambda: client.committed == {0: 4})
+
+    run_story(story)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_what_was_skipped_in_a_partition_that_comes_back_does_not_count_and_is_reported_again(
+    monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """It was committed, though another member had committed more; or the client never got to know of it."""
+    turn, waits = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: gate._Pace) -> None:
+        if waits.is_set():
+            await turn.wait()
+
+    def skips(self: AbortedTransactions, data: Buffer, at: int, header: BatchHeader) -> bool:
+        if header.base_offset == 2:
+            raise CorruptMessageError("damaged", position=at)
+        return False
+
+    monkeypatch.setattr(AbortedTransactions, "skips", skips)
+    monkeypatch.setattr(gate._Pace, "active", True)
+    monkeypatch.setattr(gate._Pace, "wait", wait)
+    chosen = {
+        "on_corrupt_batch": pb.CORRUPT_BATCH_POLICY_SKIP,
+        "isolation_level": common_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+    }
+
+    async def story(stage: GroupStage) -> None:
+        turn.clear()
+        waits.clear()
+        for partition in (0, 1):
+            await produce(stage, "t", *(batch([b"%d" % offset]) for offset in range(6)), partition=partition)
+        async with consuming(stage) as first:
+            await first.join(credits=1, **chosen)
+            await first.until(lambda: len(first.got) == 1)
+            if is_committed:
+                waits.set()
+            ((begun, _),) = first.got
+            await first.send(acks={begun: 0})
+            await first.until(lambda: first.committed == {begun: 1})
+            await asyncio.sleep(2)
+            waits.clear()
+            async with consuming(stage) as second:
+                await second.join(credits=100, **chosen)
+                await first.until(lambda: "revoked" in first.news)
+                (moved,) = {0, 1} - first.owned
+                await second.until(lambda: (moved, 5) in second.got)
+                if is_committed:
+                    await second.acknowledge_all()
+                    await second.until(lambda: second.committed == {moved: 6})
+                await second.leave()
+            await first.until(lambda: first.owned == {0, 1})
+            await asyncio.sleep(2)
+            turn.set()
+            await first.send(credits=20)
+            wanted = {0, 1} - {moved} if is_committed else {0, 1}
+            await first.until(lambda: {(one, 5) for one in wanted} <= set(first.got))
+            assert first.skipped == [(2, 3)] * len(wanted)
+            await first.leave()
+        at = (await stage.committed())[moved]
+        assert at == 6 if is_committed else at in (None, 1)
 
     run_story(story)
 
