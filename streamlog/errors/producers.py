@@ -10,25 +10,29 @@ _SEQUENCES: Final = 1 << 31  # 2^31-1 is followed by 0
 
 
 class OutOfOrderSequenceError(StreamlogError):
-    """Details: `limit` (the sequence that was expected), `oldest` (the first one that the leader still remembers), and
-    `oldest_offset` (of that one).
+    """Details: `limit` (the sequence that was expected). Of a leader that knows the producer: `end_offset`, below which
+    a batch that ends before `limit` is in the log, and with acks=all `high_watermark`.
     """
 
     code = "OUT_OF_ORDER_SEQUENCE"
 
     def is_repeat(self, first: int, count: int) -> bool:
-        """Whether the batch ends below all that the leader remembers of its producer: so it is in the log, at an offset
-        that is no longer known. One that only overlaps with these is another batch.
+        """Whether the batch ends before what was expected: its records are in the log, at offsets that are not known.
+        It is older than all that the leader remembers, or was written in batches of other sizes.
         """
-        oldest = self._number("oldest")
-        return oldest is not None and count <= (oldest - first) % _SEQUENCES < _SEQUENCES // 2
+        limit = self._number("limit") or 0
+        if limit == 0 and "end_offset" not in self.details:
+            return False  # the leader knows nothing of this producer, or of its epoch
+        return count <= (limit - first) % _SEQUENCES < _SEQUENCES // 2
 
-    def committed(self, high_watermark: int) -> Self:
-        """Without `oldest` while what is before it may still be lost: then it is no proof of a repeat."""
-        offset = self._number("oldest_offset")
-        if offset is None or offset <= high_watermark:
-            return self
-        return self.restored(self.message, {name: value for name, value in self.details.items() if name != "oldest"})
+    @property
+    def is_committed(self) -> bool:
+        """Of a repeat. Before that its records may be lost, when another replica leads."""
+        end, high_watermark = self._number("end_offset"), self._number("high_watermark")
+        return end is None or high_watermark is None or end <= high_watermark
+
+    def known_at(self, high_watermark: int) -> Self:
+        return self.restored(self.message, {**self.details, "high_watermark": high_watermark})
 
 
 class ProducerFencedError(StreamlogError):

@@ -238,7 +238,7 @@ class AppendPipeline:
     def _append_repeated(self, batches: Buffer, acks: Acks, refusal: StreamlogError) -> Appended:
         """The result of the first append where they are a retry of what was appended before the topic's settings
         changed, or it became too old. Raises `refusal`, at once for batches without a producer's id;
-        OutOfOrderSequenceError for a retry so late that the first append's offset is no longer known.
+        OutOfOrderSequenceError for a retry whose offsets are not known (`is_repeat`).
         """
         self.check()
         now_ms = self._clock.wall_ms()
@@ -269,7 +269,7 @@ class AppendPipeline:
         try:
             appended = leader.append(batches, found, now_ms, acks_all=acks is Acks.ALL)
         except OutOfOrderSequenceError as error:
-            raise (error.committed(leader.high_watermark) if acks is Acks.ALL else error) from None
+            raise (error.known_at(leader.high_watermark) if acks is Acks.ALL else error) from None
         if appended.duplicate:
             return appended
         traffic = self._traffic

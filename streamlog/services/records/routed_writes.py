@@ -77,7 +77,9 @@ class RoutedWriter:
                 return await self._attempt(write, acks, deadline, placed)
             except OutOfOrderSequenceError as error:
                 if write.base_sequence is not None and error.is_repeat(write.base_sequence, write.count):
-                    return _OFFSET_UNKNOWN
+                    if error.is_committed:
+                        return _OFFSET_UNKNOWN
+                    uncertain = True
                 failure: StreamlogError = error  # an earlier batch is still in flight, or lost
             except StreamlogError as error:
                 uncertain = uncertain or isinstance(error, UNCERTAIN)

@@ -259,5 +259,13 @@ class ProducerStates:
             producer_id=batch.producer_id,
             field="base_sequence",
             limit=expected,
-            **({"oldest": seen[0].first_sequence, "oldest_offset": seen[0].first_offset} if seen else {}),
+            **({"end_offset": _end_offset(batch.last_sequence, seen)} if seen else {}),
         )
+
+
+def _end_offset(sequence: int, seen: Sequence[BatchSeen]) -> Offset:
+    """Below which this sequence of an earlier batch is in the log."""
+    for one in seen:
+        if (sequence - one.first_sequence) & INT32_MAX <= (one.last_sequence - one.first_sequence) & INT32_MAX:
+            return Offset(one.last_offset + 1)
+    return seen[0].first_offset

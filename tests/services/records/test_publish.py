@@ -484,16 +484,53 @@ def test_with_a_token_a_refusal_behind_written_records_does_not_say_that_nothing
     simulate(story)
 
 
-def test_other_records_with_a_used_token_do_not_pass_for_those_that_are_written() -> None:
+@pytest.mark.parametrize(("before", "after"), [("1048588", "5000"), ("5000", "1048588")], ids=["lowered", "raised"])
+def test_a_repetition_in_batches_of_other_sizes_is_a_success(before: str, after: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create(max_message_bytes=before)
+        given, messages = await token(cluster), records(*[bytes(1000)] * 10, partition=0)
+        first = await publish(cluster, *messages, producer_token=given)
+        await configure(cluster, "max.message.bytes", after)
+        again = await publish(cluster, *messages, producer_token=given)
+        assert [result.offset for result in again.results] == [-1] * 10
+        assert again.producer_token == first.producer_token
+        assert len(await log_values(cluster)) == 10
+
+    simulate(story)
+
+
+def test_other_records_with_a_used_token_are_not_written() -> None:
+    """They pass for those of the first request, or are refused where there are more."""
+
     async def story(cluster: Cluster) -> None:
         await cluster.start()
         await cluster.create()
         given = await token(cluster)
         await publish(cluster, *records(b"a", b"b"), producer_token=given)
+        assert (await publish(cluster, *records(b"c"), producer_token=given)).results[0].offset == -1
         with pytest.raises(StreamlogError) as caught:
-            await publish(cluster, *records(b"c"), producer_token=given, options={"timeout_ms": 800})
+            await publish(cluster, *records(b"c", b"d", b"e"), producer_token=given, options={"timeout_ms": 800})
         assert caught.value.code == "OUT_OF_ORDER_SEQUENCE"
         assert await log_values(cluster) == [b"a", b"b"]
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_the_outcome_of_a_late_repetition_is_unknown_until_the_first_append_is_committed(node: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create(replicas=(1, 2), max_message_bytes="1000")
+        given, messages = await token(cluster), records(*[bytes(600)] * 7, partition=0)
+        await publish(cluster, *messages, producer_token=given, options={"acks": common_pb2.ACKS_LEADER})
+        with pytest.raises(StreamlogError) as caught:
+            await publish(cluster, *messages, producer_token=given, node=node, options={"timeout_ms": 800})
+        assert caught.value.code == "OUTCOME_UNKNOWN"
+        leader = cluster.nodes[1].leader()
+        await cluster.on(lambda: leader.on_position(BrokerId(2), leader.log_end_offset), 1)
+        again = await publish(cluster, *messages, producer_token=given, node=node)
+        assert [result.offset for result in again.results] == [-1, -1, 2, 3, 4, 5, 6]
 
     simulate(story)
 

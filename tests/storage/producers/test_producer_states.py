@@ -62,17 +62,19 @@ def test_idempotent_producer(rig: Rig) -> None:
     assert len(rig.values()) == 8
 
 
-def test_only_what_ends_below_the_batches_that_are_kept_is_a_repeat(rig: Rig) -> None:
+def test_what_ends_before_the_expected_sequence_is_a_repeat(rig: Rig) -> None:
+    """Of a batch that is no longer kept, or of several with other bounds."""
     rig.append(b"0", producer=(9, 0, 2**31 - 1))
     for i in range(5):
         rig.append(b"a", b"b", producer=(9, 0, 2 * i))
-    for first, count, is_repeat in ((2**31 - 1, 1, True), (2**31 - 1, 2, False), (0, 1, False), (9, 1, False)):
+    for first, count, end_offset in ((2**31 - 1, 1, 1), (2**31 - 1, 2, 3), (0, 1, 3), (1, 8, 11), (9, 1, 11)):
         with pytest.raises(OutOfOrderSequenceError) as caught:
             rig.append(*[b"c"] * count, producer=(9, 0, first))
-        assert caught.value.is_repeat(first, count) == is_repeat
-    with pytest.raises(OutOfOrderSequenceError) as caught:
-        rig.append(b"epoch", producer=(9, 1, 3))
-    assert not caught.value.is_repeat(3, 1)
+        assert (caught.value.is_repeat(first, count), caught.value.details["end_offset"]) == (True, end_offset)
+    for epoch, first, count in ((0, 9, 2), (0, 11, 1), (1, 3, 1), (1, 2**31 - 5, 1)):
+        with pytest.raises(OutOfOrderSequenceError) as caught:
+            rig.append(*[b"c"] * count, producer=(9, epoch, first))
+        assert not caught.value.is_repeat(first, count)
 
 
 def test_sequences_wrap(rig: Rig) -> None:
