@@ -9,6 +9,7 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
 
+from streamlog.api.convert.records.publish import new_record
 from streamlog.api.pb import admin_pb2, common_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client.producer.partitioner import hash_partition
@@ -225,6 +226,7 @@ def test_a_record_that_is_too_large_by_its_headers_fails_alone(way: str) -> None
         await cluster.create(partitions=2, max_message_bytes="100000")
         headers = [pb.Header(key="h", value=b"")] * 900
         large = pb.PublishRecord(value=bytes(100_000 - 61 - 64 - 900), headers=headers, partition=0)
+        assert new_record(large, 0, 0).size_bytes == len(large.value) + 900, "the partition choice of earlier versions"
         messages = [large, *records(b"a", partition=0)]
         if way == "Publish":
             bad, good = (await publish(cluster, *messages)).results

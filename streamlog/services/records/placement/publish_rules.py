@@ -15,10 +15,15 @@ from streamlog.config.settings import topic_settings
 from streamlog.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError, StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.records import Codec
+from streamlog.records.encode import encode_headers
 from streamlog.records.header import HEADER_SIZE
 
 _RECORD_OVERHEAD: Final = HEADER_SIZE + 64
 """Upper bound of a batch's bytes for one record, beside key, value and headers."""
+_COUNT_BYTES: Final = 5
+"""At most, of the number of headers."""
+_HEADER_BYTES: Final = 10
+"""At most, of the lengths of a header's key and value."""
 _TOPICS_MAX: Final = 1_000
 _CODECS: Final[Mapping[str, Codec]] = {
     "none": Codec.NONE,
@@ -51,9 +56,13 @@ class PublishRules:
 
     def refusal(self, record: NewRecord, index: int, now_ms: int) -> StreamlogError | None:
         """Why its leader would refuse it now; None: it would not."""
-        if record.size_bytes + _RECORD_OVERHEAD > self.size_max:
+        size = record.size_bytes
+        lengths = _COUNT_BYTES + _HEADER_BYTES * len(record.headers)
+        if record.headers and size + lengths + _RECORD_OVERHEAD > self.size_max:
+            size = len(record.key or b"") + len(record.value or b"") + len(encode_headers(record.headers))
+        if size + _RECORD_OVERHEAD > self.size_max:
             return MessageTooLargeError(
-                f"record {index} has {record.size_bytes} bytes, too many for topic {self._topic}, whose batches have "
+                f"record {index} has {size} bytes, too many for topic {self._topic}, whose batches have "
                 f"at most {self.size_max} (max.message.bytes): make the record smaller, or raise the topic's limit",
                 field=f"records[{index}]",
                 limit=self.size_max,
