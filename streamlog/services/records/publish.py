@@ -82,8 +82,11 @@ class PreparedPublish(Struct, frozen=True, kw_only=True):
     acks: Acks
     token: ProducerToken | None  # for the next request
 
-    def is_doubted(self, batch: PlacedBatch) -> bool:
-        return not self.doubted.keys().isdisjoint(batch.rows)
+    def doubted_partitions(self) -> list[PartitionId]:
+        if not self.doubted:  # of most requests; their rows need not be looked at
+            return []
+        found = (one.write.partition for one in self.batches if not self.doubted.keys().isdisjoint(one.rows))
+        return list(dict.fromkeys(found))
 
     def reason(self, batch: PlacedBatch, error: StreamlogError) -> StreamlogError:
         """Of the leader's `error`: the record that the batch was refused for, if that is known."""
@@ -325,12 +328,16 @@ async def write_all(
     by_partition: dict[int, list[int]] = {}
     for number, batch in enumerate(prepared.batches):
         by_partition.setdefault(batch.write.partition, []).append(number)
-    doubted = {batch.write.partition for batch in prepared.batches if prepared.is_doubted(batch)}
-    for partitions in (doubted, by_partition.keys() - doubted):
-        failed = next((one for one in outcomes.values() if isinstance(one, StreamlogError)), None)
+    doubted = prepared.doubted_partitions()
+    failed = None
+    if doubted:
         async with asyncio.TaskGroup() as tasks:
-            for partition in sorted(partitions):
-                tasks.create_task(counted(one_partition(by_partition[partition], failed)))
+            for partition in doubted:
+                tasks.create_task(counted(one_partition(by_partition.pop(partition), None)))
+        failed = next((one for one in outcomes.values() if isinstance(one, StreamlogError)), None)
+    async with asyncio.TaskGroup() as tasks:
+        for numbers in by_partition.values():
+            tasks.create_task(counted(one_partition(numbers, failed)))
     return [outcomes[number] for number in range(len(prepared.batches))]
 
 

@@ -143,7 +143,11 @@ class _Stream:
         self._token = prepared.token
         deadline = self._clock.monotonic() + options.timeout_ms / 1000
         queued = [(placed, self._queues.join(placed.write)) for placed in prepared.batches]
-        writes = [tasks.create_task(counted(self._write(prepared, *one, deadline))) for one in queued]
+        if prepared.doubted:
+            work = [self._write(prepared, *one, deadline) for one in queued]
+        else:
+            work = [self._queues.write(one, prepared.acks, deadline) for _, one in queued]
+        writes = [tasks.create_task(counted(one)) for one in work]
         self.answers.add(tasks.create_task(counted(self._answer_of(prepared, writes))))
 
     async def _write(
