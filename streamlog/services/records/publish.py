@@ -158,7 +158,7 @@ class Preparation:
             records[index] = record
             if refusal is not None:
                 doubted[index] = refusal
-        seed = self._seed(topic, options.partitioner, records, token)
+        seed = self._seed(topic, options.partitioner, records, token, repeatable=repeatable)
         chosen = choose(list(records.values()), options.partitioner, count, seed, STICKY_BYTES)
         partitions = dict(zip(records, chosen, strict=True))
         codec = rules.codec(options.compression)
@@ -201,10 +201,17 @@ class Preparation:
         partitioner: RecordPartitioner,
         records: Mapping[int, NewRecord],
         token: ProducerToken | None,
+        *,
+        repeatable: bool,
     ) -> int:
         if token is not None:
             so_far = sum(token.sequences.values())
-            return so_far if partitioner is RecordPartitioner.ROUND_ROBIN else crc32c(token.encode())
+            if partitioner is RecordPartitioner.ROUND_ROBIN:
+                return so_far
+            if repeatable:
+                return crc32c(token.encode())
+            # Encoding one of 10,000 partitions, which only a stream without a token has, holds up the node.
+            return crc32c(b"%d %d %d" % (token.producer_id, token.producer_epoch, so_far))
         if partitioner is RecordPartitioner.ROUND_ROBIN:
             self._round_robin += len(records)
             return self._round_robin - len(records)
