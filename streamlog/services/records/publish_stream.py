@@ -156,7 +156,10 @@ class _Stream:
         try:
             return await self._queues.write(queued, prepared.acks, deadline)
         except StreamlogError as error:
-            raise prepared.reason(placed, error) from error
+            reason = prepared.reason(placed, error)
+            if reason is error:
+                raise
+            raise reason from error
 
     async def _answer_of(
         self, prepared: PreparedPublish, writes: list[asyncio.Task[WriteResult]]
