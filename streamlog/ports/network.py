@@ -183,6 +183,11 @@ class CallPace(Protocol):
         """To which a response should be limited; None: to nothing."""
         ...
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether `wait` takes time now."""
+        ...
+
     async def wait(self) -> None:
         """Until the next response may be read. To be called while none is held. RpcError where the call is refused."""
         ...

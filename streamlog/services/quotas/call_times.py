@@ -80,6 +80,12 @@ class StreamTime:
             return 0.0
         return await self._turns.wait(REQUEST_PERCENTAGE, self._caller, bucket, self._place, self._wait_max_s)
 
+    @property
+    def is_owed(self) -> bool:
+        """Whether `turn` waits now."""
+        bucket = self._charge() if self._limits.counts_time else None
+        return bucket is not None and bucket.left_s(self._place, self._turns.now()) > 0
+
     def _charge(self) -> RateBucket | None:
         seconds = self._time.take()
         bucket = self._limits.bucket(REQUEST_PERCENTAGE, self._caller) if self._limits.counts_time else None

@@ -340,6 +340,15 @@ class _Pace:
         return self._gate.limits.active
 
     @property
+    def must_wait(self) -> bool:
+        if self._time is not None and self._time.is_owed:
+            return True
+        bucket = self._gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
+        if bucket is None:
+            return False
+        return bucket is not self._bucket or bucket.left_s(self._place, self._gate.now()) > 0
+
+    @property
     def bytes_max(self) -> int | None:
         bucket = self._gate.limits.bucket(CONSUMER_BYTE_RATE, self._caller)
         return None if bucket is None else max(RESPONSE_BYTES_MIN, int(bucket.rate / 4))

@@ -211,7 +211,7 @@ class _Stream:
         while True:
             for skipped in self._member.take_skipped(self._left_partition):
                 await self._report_skipped(skipped)
-            if self._pace is not None and self._pace.active:
+            if self._pace is not None and self._pace.active and self._pace.must_wait:
                 await self._wait_for_turn(self._pace)
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)

@@ -27,6 +27,7 @@ from streamlog.errors import (
 from streamlog.ports import Buffer
 from streamlog.records import BatchFields, BatchHeader, Codec, encode_batch
 from streamlog.services.quotas import gate
+from streamlog.services.records.consuming import consume
 from streamlog.services.records.consuming.consume_member import ConsumeMember
 from streamlog.sim.workers import SimWorkers
 from tests.client.groups.group_stage import GroupStage, perform
@@ -225,6 +226,7 @@ def test_what_was_skipped_in_a_partition_that_comes_back_does_not_count_and_is_r
 
     monkeypatch.setattr(AbortedTransactions, "skips", skips)
     monkeypatch.setattr(gate._Pace, "active", True)
+    monkeypatch.setattr(gate._Pace, "must_wait", True)
     monkeypatch.setattr(gate._Pace, "wait", wait)
     chosen = {
         "on_corrupt_batch": pb.CORRUPT_BATCH_POLICY_SKIP,
@@ -433,6 +435,7 @@ def test_one_that_waits_for_its_quota_takes_part_in_rebalances(monkeypatch: pyte
         await turn.wait()
 
     monkeypatch.setattr(gate._Pace, "active", True)
+    monkeypatch.setattr(gate._Pace, "must_wait", True)
     monkeypatch.setattr(gate._Pace, "wait", wait)
 
     async def story(stage: GroupStage) -> None:
@@ -449,6 +452,26 @@ def test_one_that_waits_for_its_quota_takes_part_in_rebalances(monkeypatch: pyte
             await second.until(lambda: len(second.got) == 10)
 
     run_story(story)
+
+
+def test_one_without_a_quota_does_not_wait_because_others_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn would cost a task."""
+    waited = list[object]()
+
+    async def wait(_: consume._Stream, pace: gate._Pace) -> None:
+        waited.append(pace)
+
+    monkeypatch.setattr(gate._Pace, "active", True)
+    monkeypatch.setattr(consume._Stream, "_wait_for_turn", wait)
+
+    async def story(stage: GroupStage) -> None:
+        await stage.write(10)
+        async with consuming(stage) as client:
+            await client.join(credits=100)
+            await client.until(lambda: len(client.got) == 20)
+
+    run_story(story)
+    assert waited == []
 
 
 def test_one_that_keeps_records_for_too_long_loses_its_partitions() -> None:
