@@ -46,6 +46,7 @@ have a timeout, and are committed one by one (`writers`).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -191,7 +192,7 @@ class SinkDriver:
         """
         log = self._opened(again=True)
         if batch <= log.state.batch:
-            self._end_decided(log)
+            self._end(log.state.writers, commit=True)  # a loss stays in the state: what abort raises is only logged
         kept = set(log.state.writers)
         self._end([one for one in writers if one not in kept], commit=False)
         self._abort_leftovers(log.state, open_names(self._admin, self._sink))
@@ -234,11 +235,12 @@ class SinkDriver:
             raise StreamlogSparkError(f"transactions of tasks were aborted before the commit: {names}")
 
     def _end_decided(self, log: SinkLog) -> None:
-        """Commits the transactions of the last decision. If one is lost, that is the error of one start only."""
+        """Commits the transactions of the last decision. If one is lost, that is the error of one commit only."""
         try:
             self._end(log.state.writers, commit=True)
         except LostTransactionError:
-            log.decide(replace(log.state, writers=()))  # all have ended
+            with contextlib.suppress(UndecidedError):  # then it is reported again
+                log.decide(replace(log.state, writers=()))  # all have ended
             raise
 
     def _end(self, writers: Iterable[TaskTransaction], *, commit: bool) -> None:

@@ -23,8 +23,8 @@ from streamlog.spark.data_source import DefaultSource
 from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.options import Options
 from streamlog.spark.sink import commit
-from streamlog.spark.sink.commit import SinkDriver
-from streamlog.spark.sink.decision_log import SinkLog
+from streamlog.spark.sink.commit import LostTransactionError, SinkDriver
+from streamlog.spark.sink.decision_log import SinkLog, UndecidedError
 from streamlog.spark.sink.state import SinkState, TaskTransaction, transactional_id
 from streamlog.spark.sink.writers import BatchSink, TaskCommitMessage
 
@@ -118,6 +118,14 @@ def test_a_transaction_that_nothing_is_known_of_was_not_committed_yet(admin: Fak
     admin.refusal, admin.failures = ProducerFencedError("its epoch is higher"), itertools.repeat(moving())
     with pytest.raises(CoordinatorNotAvailableError, match="the coordinator is moving"):
         driver_with(SinkState(owner="r0", batch=0, writers=(WRITER,)), timeout_ms=1).commit(1, [])
+
+
+def test_a_loss_is_reported_also_where_it_cannot_be_noted(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin.refusal = ProducerFencedError("its epoch is higher")
+    admin.rows[WRITER.transactional_id] = described(WRITER.transactional_id, TransactionState.COMPLETE_ABORT, epoch=1)
+    monkeypatch.setattr(FakeLog, "decide", lambda *_: (_ for _ in ()).throw(UndecidedError("no answer")))
+    with pytest.raises(LostTransactionError, match="a part of its micro-batch is lost"):
+        driver_with(SinkState(owner="r0", batch=0, writers=(WRITER,))).commit(0, [])
 
 
 def test_a_transaction_whose_id_is_unknown_is_not_prepared(admin: FakeAdmin) -> None:
