@@ -38,7 +38,8 @@ sink: then no other run has decided since, and of this run one commit is execute
 fails: even if the own run is no longer among the retired ones, of which there are RETIRED_MAX.
 
 Spark calls `abort` when a task or a commit has failed, also in another process than the commit; it opens the log again,
-since the decision may be durable although its acknowledgement was lost.
+since the decision may be durable although its acknowledgement was lost. If it is not, the run is retired before its
+transactions are aborted: a commit that is still executed elsewhere opens the log again, too, and must not decide then.
 
 A batch query without sinkId cannot be restarted under the same name, so there is nothing to decide: its transactions
 have a timeout, and are committed one by one (`writers`).
@@ -78,6 +79,7 @@ from streamlog.spark.sink.state import (
     check_not_retired,
     decided,
     may_abort,
+    retiring,
     run_of,
     taken_over,
 )
@@ -187,12 +189,14 @@ class SinkDriver:
         return True
 
     def abort(self, batch: int, writers: Sequence[TaskTransaction]) -> None:
-        """Aborts a batch that Spark gives up, unless it was decided. Open transactions of its other tasks are aborted
-        too: this run will not decide on them.
+        """Aborts a batch that Spark gives up, unless it was decided, and retires the run. Open transactions of its
+        other tasks are aborted too.
         """
         log = self._opened(again=True)
         if batch <= log.state.batch:
             self._end(log.state.writers, commit=True)  # a loss stays in the state: what abort raises is only logged
+        else:
+            log.decide(retiring(log.state, self._run))
         kept = set(log.state.writers)
         self._end([one for one in writers if one not in kept], commit=False)
         self._abort_leftovers(log.state, open_names(self._admin, self._sink))

@@ -42,7 +42,7 @@ class SinkState(Struct, frozen=True, kw_only=True):
     """
 
     owner: str = ""  # the run that may decide; empty: no run has decided yet
-    retired: tuple[str, ...] = ()  # runs that may not, the latest last; without owner
+    retired: tuple[str, ...] = ()  # runs that may not, the latest last; the owner, too, once it aborts
     batch: int = NO_BATCH
     writers: tuple[TaskTransaction, ...] = ()
 
@@ -86,7 +86,8 @@ def check_not_retired(state: SinkState, run: str) -> None:
     """StreamlogSparkError."""
     if run in state.retired:
         raise StreamlogSparkError(
-            f"another run of this query ({state.owner}) has taken over its sink, so run {run} can no longer write"
+            f"run {run} can no longer write: another run of this query has taken over its sink, whose owner is now run"
+            f" {state.owner}; or run {run} has aborted a micro-batch: then start the query again"
         )
 
 
@@ -97,8 +98,12 @@ def decided(
     than this one is retired.
     """
     gone = [one for one in (state.owner, *sorted(set(open_runs))) if one and one != run]
-    retired = tuple(dict.fromkeys((*state.retired, *gone)))[-RETIRED_MAX:]
-    return replace(state, owner=run, retired=retired, batch=batch, writers=tuple(sorted(writers)))
+    return replace(retiring(state, *gone), owner=run, batch=batch, writers=tuple(sorted(writers)))
+
+
+def retiring(state: SinkState, *runs: str) -> SinkState:
+    """These can no longer decide."""
+    return replace(state, retired=tuple(dict.fromkeys((*state.retired, *runs)))[-RETIRED_MAX:])
 
 
 def taken_over(state: SinkState, run: str, open_runs: Iterable[str]) -> SinkState:

@@ -181,6 +181,31 @@ def test_an_abort_in_a_process_that_has_not_made_the_decision(
     assert values(cluster, topic) == rows_of([0, 1])
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_commit_that_is_still_executed_during_an_abort_does_not_decide(
+    cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, *, own: bool
+) -> None:
+    """Of a run that owned the sink before, and of one whose first micro-batch this is."""
+    commits, aborts = make("r1"), make("r1")
+    first = commits if own else make("r0")
+    assert first.driver.commit(0, first.stage_all(0))
+    commits.tasks = 100
+    writers = commits.stage_all(1)
+    end = aborts.driver._end
+
+    def meanwhile(some: Sequence[TaskTransaction], *, commit: bool) -> None:
+        with pytest.raises(StreamlogSparkError, match="run r1 can no longer write"):
+            commits.driver.commit(1, writers)
+        end(some, commit=commit)
+
+    monkeypatch.setattr(aborts.driver, "_end", meanwhile)
+    aborts.driver.abort(1, writers)
+    last = make("r2")
+    assert last.driver.commit(1, last.stage_all(1))
+    assert still_open(cluster, topic) == []
+    assert values(cluster, topic) == rows_of([0, 1])
+
+
 def test_a_zombie_that_is_no_longer_known_as_retired_does_not_decide(
     cluster: InProcessCluster, topic: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
