@@ -19,7 +19,7 @@ from typing import Final
 
 from streamlog.client import Admin, Consumer, Producer
 from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
-from streamlog.errors import StreamlogError, TopicAlreadyExistsError
+from streamlog.errors import CorruptBatchError, StreamlogError, TopicAlreadyExistsError
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.spark.failures import StreamlogSparkError
 from streamlog.spark.options import settings_for
@@ -60,6 +60,13 @@ class SinkLog:
         try:
             self._producer.begin_transaction()
             self.state = self._read()
+        except CorruptBatchError as error:
+            self.close()
+            raise StreamlogSparkError(
+                f"the log of sink {sink}, {self.partition}: the batch at offset {error.offset} cannot be decoded:"
+                f" {error.reason}; repair it with 'streamlogctl partition repair {self.partition}': decisions are never"
+                " skipped"
+            ) from None
         except BaseException:
             self.close()
             raise

@@ -14,7 +14,9 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip instal
 
 from streamlog.client import Admin, Consumer  # noqa: E402  after what may skip the module
 from streamlog.client.admin.transaction_values import TransactionState  # noqa: E402
-from streamlog.errors import StreamlogError  # noqa: E402
+from streamlog.client.consumer.corrupt_batches import corrupt_batch  # noqa: E402
+from streamlog.errors import CorruptMessageError, StreamlogError  # noqa: E402
+from streamlog.model import Offset, TopicPartition  # noqa: E402
 from streamlog.pytest_plugin.cluster import InProcessCluster  # noqa: E402
 from streamlog.spark.failures import StreamlogSparkError  # noqa: E402
 from streamlog.spark.sink import decision_log, state  # noqa: E402
@@ -300,6 +302,25 @@ def test_a_decision_that_cannot_be_read_is_never_skipped(
     tolerant = {"on.corrupt.batch": "skip", "check.crcs": "false"}
     SinkLog(topic, {"bootstrap.servers": cluster.bootstrap_servers, **tolerant}).close()
     assert {(one["on.corrupt.batch"], one["check.crcs"]) for one in given} == {("fail", "true")}
+
+
+def test_a_decision_that_cannot_be_read_has_a_remedy(
+    cluster: InProcessCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def corrupt(consumer: Consumer, ends: dict[TopicPartition, Offset], **_: Any) -> None:
+        [at] = ends
+        raise corrupt_batch(at, Offset(7), Offset(8), CorruptMessageError("its CRC is wrong"))
+
+    client = {"bootstrap.servers": cluster.bootstrap_servers}
+    log = SinkLog(topic, client)
+    log.decide(SinkState(owner="r1"))
+    log.close()
+    monkeypatch.setattr(Consumer, "poll_batches", corrupt)
+    with pytest.raises(StreamlogSparkError) as failed:
+        SinkLog(topic, client)
+    assert "the batch at offset 7 cannot be decoded: " in str(failed.value)
+    assert f"repair it with 'streamlogctl partition repair {log.partition}'" in str(failed.value)
+    assert "skip such batches" not in str(failed.value)
 
 
 def test_failed_and_doubled_attempts_leave_nothing(
