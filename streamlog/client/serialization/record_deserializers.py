@@ -154,11 +154,14 @@ def failed(record: ConsumerRecord, what: str, why: Exception | str) -> Deseriali
         reason = why.message
     else:
         reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
-    retriable = isinstance(why, StreamlogError) and (why.retriable or isinstance(why, SchemaRegistryError))
-    remedy = "the next poll tries again" if retriable else f"to step over it, seek to offset {record.offset + 1}"
+    refused = isinstance(why, SchemaRegistryError)
+    retriable = refused or (isinstance(why, StreamlogError) and why.retriable)
+    remedies = ["the next poll tries again"] if retriable else []
+    if refused or not retriable:
+        remedies.append(f"to step over it, seek to offset {record.offset + 1}")
     error = DeserializationError(
         f"{record.topic}-{record.partition}: the {what} of the record at offset {record.offset} cannot be deserialized:"
-        f" {reason}; {remedy}",
+        f" {reason}; {'; '.join(remedies)}",
         topic=record.topic,
         partition=record.partition,
         offset=int(record.offset),
