@@ -156,12 +156,12 @@ class SchemaRegistry:
     def _get(self, path: str) -> _Answer:
         answer = self._ask("GET", path, None, _Answer)
         if not answer.schema:
-            raise SchemaRegistryError(f"GET {self._addresses[0]}{path}: the answer is not a registry's: no schema")
+            raise SchemaRegistryError(f"GET {path}: the answer is not a registry's: no schema")
         return answer
 
     def _known(self, answer: _Answer) -> int:
         if not 0 <= answer.id < 1 << 32:
-            raise InvalidRequestError(f"the schema registry {self._addresses[0]} answered without a valid id")
+            raise InvalidRequestError("the schema registry answered without a valid id")
         return answer.id
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, kind: type[T]) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -142,6 +142,16 @@ def test_addresses_are_tried_in_turn(served: FakeRegistry) -> None:
     assert registry.register("s", RegistrySchema(TEXT)) == 1
     with pytest.raises(NetworkError, match=r"http://127.0.0.1:1 does not answer: .*refused"):
         SchemaRegistry("http://127.0.0.1:1").by_id(1)
+
+
+@pytest.mark.parametrize("ask", [lambda one: one.by_id(1), lambda one: one.register("s", RegistrySchema(TEXT))])
+def test_an_invalid_answer_is_not_that_of_an_address_that_does_not_answer(
+    served: FakeRegistry, ask: Callable[[SchemaRegistry], object]
+) -> None:
+    served.failures = [(200, b"{}")]
+    with pytest.raises(InvalidRequestError, match=r"no schema|without a valid id") as failed:
+        ask(SchemaRegistry(f"http://127.0.0.1:1,{served.url}"))
+    assert "127.0.0.1:1" not in failed.value.message.replace(served.url, "")
 
 
 def test_credentials_are_sent(served: FakeRegistry) -> None:
