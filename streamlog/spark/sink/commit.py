@@ -88,7 +88,8 @@ _log = logging.getLogger(__name__)
 
 _NAMED_MAX: Final = 3
 _ENDED_AT_ONCE: Final = 16
-_RETRY_S: Final = 0.2
+_RETRY_S: Final = 0.2  # doubled each time, up to
+_RETRY_MAX_S: Final = 1.0
 # Process id, sink, run, client settings.
 _Key = tuple[int, str, str, frozenset[tuple[str, str]]]
 _drivers: dict[_Key, SinkDriver] = {}
@@ -211,21 +212,28 @@ class SinkDriver:
         return self._log
 
     def _describe(self, names: Sequence[str]) -> tuple[TransactionDescription, ...]:
-        """Asks again for default.api.timeout.ms while a coordinator cannot answer. An unknown id has an error in its
-        row; any other error is raised. StreamlogError.
+        """Those whose coordinator cannot answer are asked for again, for default.api.timeout.ms. An unknown id has an
+        error in its row; any other error is raised. StreamlogError.
         """
-        deadline: float | None = None
+        known: dict[str, TransactionDescription] = {}
+        asked, deadline, pause_s = list(names), 0.0, _RETRY_S
         while True:
-            found = self._admin.describe_transactions(names)
-            errors = [one.error for one in found if one.error and not isinstance(one.error, UnknownProducerIdError)]
+            found = {one.transactional_id: one for one in self._admin.describe_transactions(asked)}
+            known |= found
+            errors = {
+                name: one.error
+                for name, one in found.items()
+                if one.error and not isinstance(one.error, UnknownProducerIdError)
+            }
             if not errors:
-                return found
+                return tuple(known[name] for name in names)
             now = time.monotonic()
-            deadline = now + self._timeout_s() if deadline is None else deadline
-            for error in errors:
+            deadline = deadline or now + self._timeout_s()
+            for error in errors.values():
                 if not error.retriable or now >= deadline:
                     raise error
-            time.sleep(_RETRY_S)
+            time.sleep(pause_s)
+            asked, pause_s = list(errors), min(2 * pause_s, _RETRY_MAX_S)
 
     def _timeout_s(self) -> float:
         loaded = load_admin(with_chosen_values(settings_for(ADMIN, self._client)))

@@ -108,6 +108,29 @@ def test_a_coordinator_that_moves_is_asked_again(admin: FakeAdmin) -> None:
     assert admin.asked == 3
 
 
+def test_only_what_is_unanswered_is_asked_again_and_less_and_less_often(
+    admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = TaskTransaction(transactional_id("s", "r1", "8"), 5, 0)
+    there = described(other.transactional_id, TransactionState.ONGOING)
+    missing = described(other.transactional_id, TransactionState.EMPTY, error=moving())
+    answers = iter([missing] * 4 + [there])
+    asked: list[list[str]] = []
+    pauses: list[float] = []
+
+    def describe(names: Sequence[str]) -> tuple[TransactionDescription, ...]:
+        asked.append(list(names))
+        admin.rows[other.transactional_id] = next(answers)
+        return tuple(admin.rows[name] for name in names)
+
+    monkeypatch.setattr(admin, "describe_transactions", describe)
+    monkeypatch.setattr(commit, "_RETRY_S", 0.2)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    assert driver_with(SinkState()).commit(0, [WRITER, other])
+    assert asked == [[WRITER.transactional_id, other.transactional_id]] + [[other.transactional_id]] * 4
+    assert pauses == [0.2, 0.4, 0.8, 1.0]
+
+
 def test_a_coordinator_that_does_not_answer_in_time_is_the_error(admin: FakeAdmin) -> None:
     admin.failures = itertools.repeat(moving())
     with pytest.raises(CoordinatorNotAvailableError, match="the coordinator is moving"):
