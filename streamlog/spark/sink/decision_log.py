@@ -21,7 +21,7 @@ from streamlog.client import Admin, Consumer, Producer
 from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.errors import CorruptBatchError, StreamlogError, TopicAlreadyExistsError
 from streamlog.model import PartitionId, TopicPartition
-from streamlog.spark.failures import StreamlogSparkError
+from streamlog.spark.failures import StreamlogSparkError, sentence
 from streamlog.spark.options import settings_for
 from streamlog.spark.runtime.loop import loop_thread
 from streamlog.spark.sink.state import SinkState, driver_id
@@ -79,7 +79,7 @@ class SinkLog:
             sent.result()
             self._producer.commit_transaction()
         except StreamlogError as error:
-            raise UndecidedError(f"the decision of sink {self._sink} was not written: {error.message}") from None
+            raise UndecidedError(f"the decision of sink {self._sink} was not written: {sentence(error)}") from None
         self.state = state
         self._producer.begin_transaction()
 

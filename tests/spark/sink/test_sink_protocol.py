@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip instal
 from streamlog.client import Admin, Consumer  # noqa: E402  after what may skip the module
 from streamlog.client.admin.transaction_values import TransactionState  # noqa: E402
 from streamlog.client.consumer.corrupt_batches import corrupt_batch  # noqa: E402
-from streamlog.errors import CorruptMessageError, StreamlogError  # noqa: E402
+from streamlog.errors import CorruptMessageError, NetworkError, StreamlogError  # noqa: E402
 from streamlog.model import Offset, TopicPartition  # noqa: E402
 from streamlog.pytest_plugin.cluster import InProcessCluster  # noqa: E402
 from streamlog.spark.failures import StreamlogSparkError  # noqa: E402
@@ -321,6 +321,18 @@ def test_a_decision_that_cannot_be_read_has_a_remedy(
     assert "the batch at offset 7 cannot be decoded: " in str(failed.value)
     assert f"repair it with 'streamlogctl partition repair {log.partition}'" in str(failed.value)
     assert "skip such batches" not in str(failed.value)
+
+
+def test_a_decision_that_is_not_written_has_a_remedy(
+    cluster: InProcessCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SinkLog(topic, {"bootstrap.servers": cluster.bootstrap_servers})
+    down = NetworkError("no node answers")
+    with monkeypatch.context() as patched:
+        patched.setattr(log._producer, "commit_transaction", lambda: (_ for _ in ()).throw(down))
+        with pytest.raises(UndecidedError, match="no node answers: check that the nodes are running"):
+            log.decide(SinkState(owner="r1"))
+    log.close()
 
 
 def test_failed_and_doubled_attempts_leave_nothing(
