@@ -150,9 +150,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        first = from_json(start) | begin_of(end)
-        last = from_json(end)
-        whole = [Range(one, first[one], last[one]) for one in sorted(last) if first.get(one, last[one]) < last[one]]
+        first, last = self._stored_start(start, end), from_json(end)
+        whole = [Range(one, first[one], last[one]) for one in sorted(last) if first[one] < last[one]]
         planned = tasks(
             whole,
             at_least=self._options.number("minPartitions"),
@@ -160,6 +159,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bytes_each=lambda: self._cluster.mean_bytes_if_allowed(one.partition.topic for one in whole),
         )
         return [TaskRanges(some) for some in planned]
+
+    def _stored_start(self, start: dict[str, Any], end: dict[str, Any]) -> dict[TopicPartition, Offset]:
+        """Of all partitions in `end`. Earlier releases stored no begin of those that were new in the first micro-batch:
+        these are read from their first record.
+        """
+        found = begin_of(end) if start == self._initial else from_json(start) | begin_of(end)
+        missing = [one for one in from_json(end) if one not in found]
+        return found | (self._cluster.earliest(missing) if missing else {})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settings = consumer_settings(self._options)

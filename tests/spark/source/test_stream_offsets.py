@@ -16,7 +16,7 @@ from streamlog.model import Offset, PartitionId, TopicPartition
 from streamlog.spark.failures import StreamlogSparkError
 from streamlog.spark.options import Options
 from streamlog.spark.source.cluster_offsets import ClusterOffsets
-from streamlog.spark.source.offsets import Offsets
+from streamlog.spark.source.offsets import Offsets, to_json
 from streamlog.spark.source.planning import Bounds
 from streamlog.spark.source.stream_reader import StreamReader
 
@@ -89,6 +89,21 @@ def test_a_partition_that_appears_before_the_first_micro_batch_is_read_whole_als
     assert query.micro_batch() == wanted
     again = Query(cluster, subscribe="orders", startingOffsets="latest")
     assert read_by(again.reader, again.start, query.start) == wanted
+
+
+def test_a_first_micro_batch_that_an_earlier_release_planned_is_read_whole() -> None:
+    """It stored no begin of partitions that the initial offsets lack; these offsets are queried again."""
+    cluster = FakeCluster({tp("orders", 0): Offset(9), tp("orders", 1): Offset(6)})
+    query = Query(cluster, subscribe="orders", startingOffsets="latest")
+    end = to_json({tp("orders", 0): Offset(7), tp("orders", 1): Offset(3)}, {tp("orders", 0): Offset(5)})
+    assert read_by(query.reader, query.start, end) == [(tp("orders", 0), 5, 7), (tp("orders", 1), 0, 3)]
+
+
+def test_a_micro_batch_that_an_earlier_release_planned_after_a_start_without_topics_is_read_whole() -> None:
+    cluster = FakeCluster({tp("orders"): Offset(9)})
+    query = Query(cluster, subscribePattern="orders.*")
+    query.reader._initial = None  # restarted at the second micro-batch
+    assert read_by(query.reader, {}, to_json({tp("orders"): Offset(5)})) == [(tp("orders"), 0, 5)]
 
 
 class DenyingAdmin:
