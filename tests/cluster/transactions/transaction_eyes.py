@@ -6,7 +6,7 @@ I2   no marker leaves before its decision is below the high watermark: a decisio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -14,7 +14,7 @@ from unittest import mock
 
 from streamlog.coordinator.marker_writer import MarkerWriter
 from streamlog.coordinator.transaction_shard import PreparedEnd, TransactionShard
-from streamlog.model import Offset
+from streamlog.model import Offset, TopicPartition
 
 from .transaction_ledger import Wrong
 
@@ -25,10 +25,10 @@ def looking(wrong: Wrong) -> Iterator[None]:
     begin, send = MarkerWriter.write, MarkerWriter._write
 
     @wraps(begin)
-    def write(self: MarkerWriter, shard: TransactionShard, prepared: PreparedEnd) -> None:
+    def write(self: MarkerWriter, shard: TransactionShard, prepared: PreparedEnd) -> Collection[TopicPartition]:
         """Called in the step in which the decision is appended, or when it has been loaded."""
         decided[id(prepared)] = prepared, shard.log.replica.log_end_offset
-        begin(self, shard, prepared)
+        return begin(self, shard, prepared)
 
     @wraps(send)
     async def _write(self: MarkerWriter, node: Any, some: list[Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pysyncobj  # noqa: F401  before the adapter: it replaces socket.inet_ntop
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID, ObjectIdentifier

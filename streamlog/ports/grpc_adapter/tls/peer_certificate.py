@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ssl
 import time
+from _socket import AF_INET6, inet_ntop  # PySyncObj puts one for Windows into `socket`, on every system
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
-from socket import AF_INET6, inet_ntop
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct

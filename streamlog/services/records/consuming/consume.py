@@ -225,7 +225,7 @@ class _Stream:
 
     async def _wait_for_turn(self, pace: CallPace) -> None:
         """By the caller's quotas. Partitions are assigned and revoked meanwhile."""
-        turn = asyncio.create_task(counted(pace.wait()))
+        turn = asyncio.create_task(counted(pace.wait()))  # sim: cancelled below, or its result taken
         turn.add_done_callback(lambda _: self._member.wake())
         try:
             await self._member.settle_until(turn)
