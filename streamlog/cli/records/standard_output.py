@@ -1,5 +1,5 @@
-"""Standard output in an event loop: a thread writes it, since a pipe or terminal blocks while its reader is slow, and a
-member's heartbeats go on meanwhile.
+"""Standard output in an event loop: a thread writes what a pipe has no room for, or a terminal, since they block while
+their reader is slow, and a member's heartbeats go on meanwhile.
 
 It is a daemon thread, and writes to the descriptor itself: neither a pending write nor the lock of `sys.stdout` that it
 would hold may prevent the process from exiting.
@@ -26,12 +26,12 @@ async def write(data: bytes) -> bool:
     and the work is to end now. CancelledError: it was cancelled, and not all is written. OSError.
     """
     fd = sys.stdout.fileno()
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        _write_all(fd, data)
+    left = _write_at_once(fd, data)
+    if not left:
         return True
     result: Future[None] = Future()
     result.set_running_or_notify_cancel()
-    threading.Thread(target=_write, args=(fd, data, result), name="stdout-write", daemon=True).start()
+    threading.Thread(target=_write, args=(fd, left, result), name="stdout-write", daemon=True).start()
     written = asyncio.wrap_future(result)
     try:
         await asyncio.shield(written)
@@ -47,7 +47,21 @@ async def write(data: bytes) -> bool:
     return True
 
 
-def _write(fd: int, data: bytes, result: Future[None]) -> None:
+def _write_at_once(fd: int, data: bytes) -> memoryview:
+    """What it would have to wait for is left, and returned."""
+    left, mode = memoryview(data), os.fstat(fd).st_mode
+    if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd)):
+        _write_all(fd, left)
+        return left[:0]
+    if stat.S_ISFIFO(mode):
+        room = select.poll()
+        room.register(fd, select.POLLOUT)
+        while left and room.poll(0):  # then it takes PIPE_BUF bytes
+            left = left[os.write(fd, left[: select.PIPE_BUF]) :]
+    return left
+
+
+def _write(fd: int, data: memoryview, result: Future[None]) -> None:
     try:
         _write_all(fd, data)
     except OSError as error:
@@ -56,10 +70,9 @@ def _write(fd: int, data: bytes, result: Future[None]) -> None:
         result.set_result(None)
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
+def _write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 async def while_open(work: Coroutine[Any, Any, None]) -> None:

@@ -197,6 +197,31 @@ def test_a_member_sends_heartbeats_while_a_slow_reader_holds_up_its_output(monke
     assert seen == [True, expected]
 
 
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_output_that_does_not_block_costs_no_thread(monkeypatch: pytest.MonkeyPatch, *, is_pipe: bool) -> None:
+    """A thread for each batch costs many times as much as the batch."""
+    reading, writing = os.pipe() if is_pipe else (None, os.open(os.devnull, os.O_WRONLY))
+    threads: list[str] = []
+
+    def written(fd: int, data: bytes) -> int:
+        if fd == writing:
+            threads.append(threading.current_thread().name)
+        return real(fd, data)
+
+    real = os.write
+    value = "x" * 10_000
+    consumer = ListConsumer([[value], ["", "y"]], grown={}, owned=2)
+    with open(writing, "w") as stdout, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stdout)
+        patched.setattr(os, "write", written)
+        consume(consumer, monkeypatch, "--from-beginning", "--max-messages", "3")
+    assert set(threads) == {threading.main_thread().name}
+    if reading is not None:
+        expected = f"{value}\n\ny\n".encode()
+        with open(reading, "rb") as pipe:
+            assert pipe.read(len(expected)) == expected  # the watching thread may hold the other end
+
+
 def test_the_isolation_level_of_the_file_holds_unless_one_is_given(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
