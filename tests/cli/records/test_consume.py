@@ -34,6 +34,7 @@ class ListConsumer:
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.polls = 0
+        self.positions_asked = 0
 
     def made(self, settings: dict[str, object]) -> ListConsumer:
         self.settings = settings
@@ -66,6 +67,7 @@ class ListConsumer:
         return ends
 
     async def position(self, partition: TopicPartition) -> int:
+        self.positions_asked += 1
         return self.positions[partition]
 
     def seek(self, partition: TopicPartition, to: int) -> None:
@@ -121,7 +123,7 @@ def test_a_member_commits_what_it_printed_up_to_the_ends_and_ends(
 def test_a_member_whose_partition_is_always_ahead_of_its_end_ends(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No poll is without a batch."""
+    """No poll is without a batch until the partition is paused."""
 
     class Written(ListConsumer):
         async def poll_batch(self, timeout_s: float | None) -> Any:
@@ -132,6 +134,16 @@ def test_a_member_whose_partition_is_always_ahead_of_its_end_ends(
     consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
     assert capfd.readouterr().out == "a\n"
     assert list(consumer.positions.values()) == [1]
+
+
+def test_a_member_asks_for_all_positions_only_where_no_batch_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each batch they are as many calls as the square of the partitions; one without a leader may fail its call,
+    before the others are read.
+    """
+    consumer = ListConsumer([["a"]] * 20, grown={}, owned=20)
+    consume(consumer, monkeypatch, "--group", "g", "--from-beginning", "--until-end")
+    assert list(consumer.positions.values()) == [1] * 20
+    assert consumer.positions_asked == 20
 
 
 def test_a_partition_that_is_added_while_the_member_reads_is_left_to_the_next_one(
