@@ -14,9 +14,8 @@ from streamlog.config import Operation
 from streamlog.errors import InvalidRequestError
 
 _NAMES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REMOVE_LIMIT: Final = "streamlogctl config alter --all-brokers " + " ".join(
-    f"--delete-config {name}" for name in _NAMES
-)
+_ALTER: Final = "streamlogctl config alter --all-brokers "
+REMOVE_LIMIT: Final = _ALTER + " ".join(f"--delete-config {name}" for name in _NAMES)
 
 throttle_option = click.option(
     "--throttle",
@@ -29,14 +28,16 @@ throttle_option = click.option(
 
 async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], Awaitable[None]]:
     """On all nodes. Returns what restores the earlier values, unless others have been set meanwhile.
-    InvalidRequestError where a limit is in force while replicas move: it may be that of those moves, which they remove.
+    InvalidRequestError where another limit is in force while replicas move: it may be that of those moves, which they
+    remove.
     """
     everywhere = ConfigResource.all_brokers()
     earlier = await _limits(admin)
-    if earlier and await admin.list_partition_reassignments():
+    if any(value != str(rate) for value in earlier.values()) and await admin.list_partition_reassignments():
         raise InvalidRequestError(
-            "replicas are being moved at a limited rate already, and the limit holds for all moves: leave --throttle "
-            f"out, or wait for their end (streamlogctl partition reassign --list). To remove it: {REMOVE_LIMIT}",
+            "replicas are being moved at another rate already, and the limit holds for all moves: leave --throttle "
+            "out, or wait for their end (streamlogctl partition reassign --list). To change the rate of all: "
+            f"{_ALTER}{' '.join(f'--set {name}={rate}' for name in _NAMES)}. To remove it: {REMOVE_LIMIT}",
             field="throttle",
         )
     await admin.alter_config(everywhere, [ConfigChange(name=name, value=str(rate)) for name in _NAMES])
@@ -49,8 +50,10 @@ async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], A
             await admin.alter_config(everywhere, [_earlier(name, earlier) for name in own])
         if len(own) < len(present):
             say(f"The limit of moves was changed meanwhile, and stays. To remove it: {REMOVE_LIMIT}", err=True)
+        elif earlier and present:
+            say(f"The limit of moves is what it was before. To remove it: {REMOVE_LIMIT}", err=True)
         else:
-            say(f"The limit of moves is {'what it was before' if earlier else 'removed'}.", err=True)
+            say("The limit of moves is removed.", err=True)
 
     return restore
 

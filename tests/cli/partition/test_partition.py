@@ -181,8 +181,18 @@ def test_a_limit_of_other_moves_is_not_replaced(served: ServedCluster, limits: d
     served.run("partition", "reassign", "t-0", "--replicas", "1,3", "--throttle", "1000")
     said = refused(served.run("partition", "reassign", "t-1", "--replicas", "1,3", "--throttle", "2000"))
     assert "the limit holds for all moves: leave --throttle out" in said
+    assert "--set leader.replication.throttled.rate=2000" in said
     assert set(limits.values()) == {"1000"}
     assert served.run("partition", "reassign", "t-1", "--replicas", "1,3").stdout == "Moving t-1.\n"
+
+
+def test_moves_at_the_same_limit_follow_others(served: ServedCluster, limits: dict[str, str]) -> None:
+    """Batches one after another, or a command that was interrupted and is run again."""
+    served.run("topic", "create", "t", "--replica-assignment", "1:2,1:2")
+    for moved in ("t-0", "t-1", "t-0"):
+        done = served.run("partition", "reassign", moved, "--replicas", "1,3", "--throttle", "1000")
+        assert done.stdout == f"Moving {moved}.\n"
+    assert set(limits.values()) == {"1000"}
 
 
 def test_a_limit_that_was_changed_meanwhile_stays(
