@@ -13,6 +13,7 @@ it; SchemaRegistryError for any other answer. Answers are bounded in size, redir
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
@@ -25,11 +26,13 @@ from streamlog.errors import InvalidConfigError, InvalidRequestError, NetworkErr
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 SCHEMAS_MAX: Final = 10_000
+_HOST: Final = re.compile(r"(\[[^\]]+\]|[^:\[\]]+)(:[0-9]*)?")
 _DEPTH_MAX: Final = 32
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 T = TypeVar("T")
+_Login = tuple[str, str] | None
 
 
 class Reference(Struct, frozen=True):
@@ -81,21 +84,19 @@ class SchemaRegistry:
         ca_file: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        """`username` and `password`, which the URLs may have instead, or a bearer `token`. `ca_file`: certificates in
+        """`username` and `password`, or those that each URL has, or a bearer `token`. `ca_file`: certificates in
         PEM that sign the registry's. InvalidConfigError.
         """
         given = [_split(part) for one in ([urls] if isinstance(urls, str) else urls) for part in one.split(",")]
-        self._addresses: Final = [address for address, _ in given]
-        logins = {login for _, login in given} if username is None else {(username, password or "")}
-        if not given or len(logins) > 1:
-            problem = "the URLs have different logins" if given else "no URL of a schema registry is given"
-            raise InvalidConfigError(f"{problem}: give URLs, and username= and password=", field="urls")
+        if not given:
+            raise InvalidConfigError("no URL of a schema registry is given: give one", field="urls")
+        of_all = None if username is None else (username, password or "")
+        self._logins: Final = [(address, of_all or login) for address, login in given]
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         self._http: Final = httpx.Client(
             headers=headers,
-            auth=logins.pop(),
             verify=True if ca_file is None else httpx.create_ssl_context(verify=ca_file),
             timeout=timeout_s,
             follow_redirects=False,
@@ -166,9 +167,9 @@ class SchemaRegistry:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, kind: type[T]) -> T:
         problem: StreamlogError | None = None
-        for address in self._addresses:
+        for address, login in self._logins:
             try:
-                status, data = self._answer(method, address + path, body)
+                status, data = self._answer(method, address + path, body, login)
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 reason = str(error) or type(error).__name__
                 problem = NetworkError(f"the schema registry {address} does not answer: {reason}")
@@ -190,9 +191,9 @@ class SchemaRegistry:
         assert problem is not None
         raise problem
 
-    def _answer(self, method: str, url: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+    def _answer(self, method: str, url: str, body: Mapping[str, Any] | None, login: _Login) -> tuple[int, bytes]:
         content = None if body is None else msgspec.json.encode(body)
-        with self._http.stream(method, url, content=content) as response:
+        with self._http.stream(method, url, content=content, auth=login) as response:
             data = b""
             for part in response.iter_bytes():
                 data += part
@@ -205,14 +206,20 @@ class _Version(Struct):
     version: int
 
 
-def _split(url: str) -> tuple[str, tuple[str, str] | None]:
+def _split(url: str) -> tuple[str, _Login]:
     """The address, for requests and for messages, and the login in it. InvalidConfigError."""
     scheme, separator, rest = url.strip().rstrip("/").rpartition("://")
-    login, at, host = rest.rpartition("@")
+    authority, slash, path = rest.partition("/")
+    login, at, host = authority.rpartition("@")
     if scheme not in ("http", "https"):
-        raise InvalidConfigError(f"{host!r} is not the URL of a schema registry", field="urls")
+        raise InvalidConfigError(f"{host + slash + path!r} is not the URL of a schema registry", field="urls")
+    if _HOST.fullmatch(host) is None:  # not shown: it may have a password
+        raise InvalidConfigError(
+            "the URL of a schema registry has no valid host and port: write '/' and '@' of a password as %2F and %40",
+            field="urls",
+        )
     username, _, password = login.partition(":")
-    return f"{scheme}{separator}{host}", (unquote(username), unquote(password)) if at else None
+    return f"{scheme}{separator}{host}{slash}{path}", (unquote(username), unquote(password)) if at else None
 
 
 def _body(schema: RegistrySchema) -> Mapping[str, Any]:

@@ -161,11 +161,11 @@ def test_credentials_are_sent(served: FakeRegistry) -> None:
 
 
 def test_a_login_in_the_url_is_sent_and_not_shown(served: FakeRegistry) -> None:
-    with_login = served.url.replace("//", "//anna:se%40cr/et@")
+    with_login = served.url.replace("//", "//anna:se%40cr%2Fet@")
     registry = SchemaRegistry(with_login)
     registry.register("s", RegistrySchema(TEXT))
     assert served.headers[-1]["Authorization"] == f"Basic {b64encode(b'anna:se@cr/et').decode()}"
-    for refusing in (registry, SchemaRegistry("http://anna:se%40cr/et@127.0.0.1:1")):
+    for refusing in (registry, SchemaRegistry("http://anna:se%40cr%2Fet@127.0.0.1:1")):
         with pytest.raises(StreamlogError) as refused:
             refusing.by_id(9)
         assert "anna" not in str(refused.value)
@@ -174,15 +174,28 @@ def test_a_login_in_the_url_is_sent_and_not_shown(served: FakeRegistry) -> None:
     assert served.headers[-1]["Authorization"] == f"Basic {b64encode(b'bert:').decode()}"
 
 
+def test_each_url_has_its_own_login(served: FakeRegistry) -> None:
+    number = SchemaRegistry(served.url).register("s", RegistrySchema(TEXT))
+    for login, sent in (("", None), ("bert:2@", f"Basic {b64encode(b'bert:2').decode()}")):
+        SchemaRegistry(["http://anna:1@127.0.0.1:1", served.url.replace("//", f"//{login}")]).by_id(number)
+        assert served.headers[-1].get("Authorization") == sent
+
+
+def test_an_at_sign_in_the_path_is_no_login(served: FakeRegistry) -> None:
+    with pytest.raises(StreamlogError):
+        SchemaRegistry(f"{served.url}/a@b").by_id(1)
+    assert served.requests == [("GET", "/a@b/schemas/ids/1")]
+    assert "Authorization" not in served.headers[-1]
+
+
 @pytest.mark.parametrize(
     ("urls", "message"),
     [
         ("registry:8081", "'registry:8081' is not the URL"),
         ("anna:secret@registry:8081", "^'registry:8081' is not the URL"),
         ("", "'' is not the URL"),
+        ("http://anna:se/cret@h", "^the URL of a schema registry has no valid host and port: write '/' and '@'"),
         ([], "no URL of a schema registry is given"),
-        ("http://a:1@h,http://b:1@h", "the URLs have different logins"),
-        ("http://a:1@h,http://h", "the URLs have different logins"),
     ],
 )
 def test_addresses_that_are_refused(urls: str | list[str], message: str) -> None:
