@@ -25,6 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 _COMPLETION_TIMEOUT_MS: Final = 1_000
 _SHORT_HELP_MAX: Final = 200  # characters
+_DIGITS_MAX: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]*")
 _TOPIC_PARTITION: Final = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})")
 
@@ -176,8 +177,10 @@ def topic_partition(text: str) -> TopicPartition:
 
 
 def is_number(text: str, most: int) -> bool:
-    """Whether it is a whole number in 0..most. int() refuses thousands of digits with an error of its own."""
-    return text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
+    """Whether it is a whole number in 0..most, maybe with zeros before it. int() refuses thousands of digits with an
+    error of its own.
+    """
+    return text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= most
 
 
 def node_ids(text: str, option: str) -> tuple[int, ...]:

@@ -11,11 +11,19 @@ from streamlog.cli.main import main
 from tests.cli.served import USAGE
 
 
-def refused(*arguments: str) -> str:
+def ended(status: int, *arguments: str) -> str:
     done = CliRunner().invoke(main, [*arguments, "--bootstrap-server", "127.0.0.1:1"])
     assert isinstance(done.exception, SystemExit), repr(done.exception)
-    assert done.exit_code == USAGE, done.stderr
+    assert done.exit_code == status, done.stderr
     return done.stderr
+
+
+def refused(*arguments: str) -> str:
+    return ended(USAGE, *arguments)
+
+
+def test_an_offset_with_zeros_before_it() -> None:
+    assert "no node answers" in ended(1, "records", "delete", "t-0", "--before", f"{1234:030}")
 
 
 @pytest.mark.parametrize("time", ["1960-01-01T00:00:00Z", "9" * 25, "9" * 5_000, "yesterday"])
