@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import all_names, matching_topics, node_ids, topic_partition
+from streamlog.cli.common.nouns import all_names, is_number, matching_topics, node_ids, topic_partition
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -19,7 +19,7 @@ from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.values import Reassignment
 from streamlog.daemon.text_file import read_text
 from streamlog.errors import InvalidConfigError
-from streamlog.model import PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, PartitionId, TopicPartition
 
 _MOVE_COLUMNS: Final = ("partition", "replicas", "adding", "removing", "isr")
 _PLAN_BYTES_MAX: Final = 64 << 20
@@ -142,6 +142,9 @@ def _node_list(given: object) -> list[int]:
 
 
 def _whole(given: object) -> int:
+    """TypeError. A number in quotes is one, too."""
+    if isinstance(given, str) and is_number(given, INT32_MAX):
+        given = int(given)
     if type(given) is not int:
         raise TypeError(f"{given!r} is not a whole number")
     return given

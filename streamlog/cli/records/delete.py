@@ -109,7 +109,9 @@ def _from_file(path: str) -> Before:
 
 
 def _whole(given: object, least: int, most: int) -> int:
-    """ValueError. JSON in Python has fractions, Infinity and true besides."""
+    """ValueError. JSON in Python has fractions, Infinity and true besides; a number in quotes is one, too."""
+    if isinstance(given, str) and is_number(given.removeprefix("-"), most):
+        given = int(given)
     if type(given) is not int or not least <= given <= most:
         raise ValueError(f"{given!r} is not a whole number in {least}..{most}")
     return given

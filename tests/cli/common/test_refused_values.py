@@ -26,6 +26,15 @@ def test_an_offset_with_zeros_before_it() -> None:
     assert "no node answers" in ended(1, "records", "delete", "t-0", "--before", f"{1234:030}")
 
 
+@pytest.mark.parametrize(
+    "command", ["records delete --offset-json-file", "partition reassign --reassignment-json-file"]
+)
+def test_whole_numbers_of_a_plan_in_quotes(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text('{"partitions": [{"topic": "t", "partition": "0", "offset": "-1", "replicas": ["1", "2"]}]}')
+    assert "no node answers" in ended(1, *command.split(), str(file))
+
+
 @pytest.mark.parametrize("time", ["1960-01-01T00:00:00Z", "9" * 25, "9" * 5_000, "yesterday"])
 @pytest.mark.parametrize(
     "option",
@@ -68,7 +77,7 @@ def test_a_plan_that_is_no_text_of_utf8_or_no_csv(tmp_path: Path, data: bytes, s
     assert said in " ".join(refused("group", "reset-offsets", "g", "--from-file", str(file)).split())
 
 
-@pytest.mark.parametrize("number", ["9" * 20, "-2", "1.9", "Infinity", "true", '"1"', "9" * 5_000])
+@pytest.mark.parametrize("number", ["9" * 20, "-2", "1.9", "Infinity", "true", '"1.0"', "9" * 5_000])
 @pytest.mark.parametrize(
     "form", ['{"topic": "t", "partition": %s, "offset": 1}', '{"topic": "t", "partition": 0, "offset": %s}']
 )
