@@ -5,7 +5,7 @@
     headers.separator=, headers.key.separator=:
     null.marker=TEXT                             a key, value or header's value of this text is null
     ignore.error=true                            a line without its separator is a value, a header without its colon a
-                                                 name with a null value, and no error
+                                                 name with a null value, an empty header none
 
 A line ends with LF or CR LF; the last one may have no end. An empty line is a record with an empty value.
 """
@@ -146,6 +146,8 @@ class Parser:
             name, colon, value = pair.partition(self._form.headers_key_separator)
             if not colon:
                 self._lacks("value of a header", self._form.headers_key_separator)
+                if not pair:
+                    continue
             found.append((name.decode("utf-8", "surrogateescape"), self._or_null(value) if colon else None))
         return tuple(found)
 

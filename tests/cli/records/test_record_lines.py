@@ -54,6 +54,7 @@ def test_headers_and_nulls() -> None:
         parsed(properties, b"a\tk\tv")
     lenient = properties | {"ignore.error": "true"}
     assert parsed(lenient, b"a,b:1\tk\tv") == [InputRecord(b"k", b"v", (("a", None), ("b", b"1")))]
+    assert parsed(lenient, b"a:1,,b:2,\tk\tv") == [InputRecord(b"k", b"v", (("a", b"1"), ("b", b"2")))]
 
 
 @pytest.mark.parametrize("properties", [{"parse.keys": "true"}, {"parse.key": "yes"}, {"key.separator": ""}])
