@@ -196,6 +196,8 @@ class InProcessCluster:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if not self._thread.is_alive():
             work.close()
+            if self._loop.is_closed():
+                raise InvalidRequestError("the cluster is stopped: make another InProcessCluster")
             raise InvalidRequestError("the cluster is not running: call start() before, or use it within `with`")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 

@@ -85,8 +85,8 @@ def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
 
 def test_without_a_start_and_after_a_stop_there_is_an_error_and_no_wait(tmp_path: Path) -> None:
     cluster = InProcessCluster(tmp_path, nodes=1)
-    for _ in range(2):
-        with pytest.raises(InvalidRequestError, match=r"the cluster is not running: call start\(\) before"):
+    for said in (r"not running: call start\(\) before", "stopped: make another InProcessCluster"):
+        with pytest.raises(InvalidRequestError, match=f"the cluster is {said}"):
             cluster.create_topic("orders")
         cluster.stop()
 
