@@ -153,7 +153,7 @@ def consume(
         **of_consumer,
     }
     printed = skipped = received = 0  # records, corrupt batches, batches
-    began = False
+    began = writing = False
 
     async def run() -> None:
         escape = not raw and sys.stdout.isatty()
@@ -165,13 +165,13 @@ def consume(
         topics = await matched_topics(target, topic)
         # Its end without an error commits all that was returned: not where the output is closed in a batch.
         with suppress(BrokenPipeError):
-            async with consumer, reporting_silence(target, topics, lambda: received):
+            async with consumer, reporting_silence(target, topics, lambda: None if writing else received):
                 await while_open(read(consumer, topics, form))
         if is_interrupted():
             raise asyncio.CancelledError
 
     async def read(consumer: AsyncConsumer, topics: list[str], form: OutputFormat | FormatTemplate) -> None:
-        nonlocal printed, skipped, received, began
+        nonlocal printed, skipped, received, began, writing
         wanted = [
             TopicPartition(one, PartitionId(number))
             for one in topics
@@ -191,7 +191,9 @@ def consume(
         async for batch in batches:
             received += 1
             some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
+            writing = True
             goes_on = await write(_lines(form, output, batch, some))
+            writing = False
             printed += len(some)
             skipped = consumer.corrupt_batches_skipped
             if is_member:

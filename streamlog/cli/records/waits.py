@@ -40,8 +40,10 @@ async def report_waits(target: Target, topic: str, waiting_for: Callable[[], obj
 
 
 @asynccontextmanager
-async def reporting_silence(target: Target, topics: Sequence[str], received: Callable[[], int]) -> AsyncIterator[None]:
-    """Meanwhile says why no records of these topics arrive. `received`: how many have."""
+async def reporting_silence(
+    target: Target, topics: Sequence[str], received: Callable[[], int | None]
+) -> AsyncIterator[None]:
+    """Meanwhile says why no records of these topics arrive. `received`: how many have; None: none is awaited."""
     notices = asyncio.create_task(report_silence(target, topics, received))
     try:
         yield
@@ -49,13 +51,13 @@ async def reporting_silence(target: Target, topics: Sequence[str], received: Cal
         notices.cancel()
 
 
-async def report_silence(target: Target, topics: Sequence[str], received: Callable[[], int]) -> None:
+async def report_silence(target: Target, topics: Sequence[str], received: Callable[[], int | None]) -> None:
     """Runs until it is cancelled."""
     said, last, pause_s = "", received(), SILENCE_S
     while True:
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, SILENCE_MAX_S)
-        if (count := received()) != last:
+        if (count := received()) is None or count != last:
             said, last, pause_s = "", count, SILENCE_S
             continue
         reason = await _reason_of_reads(target, topics)

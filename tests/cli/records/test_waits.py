@@ -89,10 +89,10 @@ async def test_a_lost_quorum_is_said_where_partitions_have_what_they_need(
 class Consumer:
     """That has received so many batches when it is looked at; the test ends with the last look."""
 
-    def __init__(self, *counts: int) -> None:
+    def __init__(self, *counts: int | None) -> None:
         self._left = list(counts)
 
-    def received(self) -> int:
+    def received(self) -> int | None:
         if not self._left:
             raise LookupError
         return self._left.pop(0)
@@ -111,6 +111,13 @@ async def silence(
     monkeypatch.setattr(waits, "lost_quorum", lost_quorum)
     with pytest.raises(LookupError):
         await report_silence(Target(servers=(served.address,), request_timeout_ms=60_000), topics, consumer.received)
+
+
+async def test_a_consumer_whose_output_waits_for_its_reader_awaits_no_records(
+    served: ServedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await silence(served, ["t"], Consumer(5, None, None, None, 5), monkeypatch)
+    assert not capsys.readouterr().err
 
 
 ONE, TWO = "No metadata quorum: 1 of 3 voters answers", "No metadata quorum: 0 of 3 voters answer"
