@@ -10,7 +10,7 @@
 Only committed batches are fetched, from replicas in the ISR, the leader first. They are checked twice: by the node that
 sends them (its log verifies what it reads), and here, against the log's own leader epochs. A node repairs one log at a
 time. Readers that meet the damage meanwhile wait (`wait`). A batch of which only the leader epoch is in doubt is served
-once an attempt has failed: its records are intact.
+once an attempt has failed, with the epoch of the log's table: its records are intact.
 """
 
 from __future__ import annotations

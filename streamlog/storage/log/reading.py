@@ -7,7 +7,7 @@ truncation is restarted.
 Only verified bytes are served (`batch_checks`): written by this process, or checked since it started. `try_read`
 returns only bytes known to be intact, at no extra cost; `read` checks what it reads in the thread that reads it. Where
 that fails the whole segment is examined (`examination`): damage is noted in `damaged_segments`, the owner is notified,
-and the batches before and after it are served.
+and the batches before and after it are served; so are those in doubt, if the log `serves_doubtful`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from streamlog.errors import (
     DamagedFileError,
 )
 from streamlog.model import Offset
-from streamlog.records import check_crc, read_header
-from streamlog.records.header import HEADER_SIZE
+from streamlog.records import check_crc, read_header, stamp
+from streamlog.records.header import HEADER_SIZE, PREFIX_SIZE
 from streamlog.storage.files import names
+from streamlog.storage.files.checkpoints import EpochEntry
 from streamlog.storage.log.damage import check_transaction_index, damage_at, examine_segment, unreadable
 from streamlog.storage.log.state import LogState
-from streamlog.storage.segments.batch_checks import BatchContext, check_batches, plain_run
+from streamlog.storage.segments.batch_checks import BatchContext, check_batches, epoch_doubt, epoch_in, plain_run
 from streamlog.storage.segments.scan import WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction
@@ -112,7 +113,8 @@ async def read(log: LogState, offset: Offset, size_max: int, end_offset: Offset 
             found = log.damaged_segments.get(segment)
             if found is not None:
                 ranges = found.readable(doubtful=log.serves_doubtful)
-                data = await _read_beside_damage(segment, ranges, offset, bound, size_max, at_least_one)
+                epochs = log.epochs.entries
+                data = await _read_beside_damage(segment, ranges, epochs, offset, bound, size_max, at_least_one)
             else:
                 data = await _read_checked(log, segment, segment_end, offset, bound, size_max, at_least_one)
         except (CorruptMessageError, DamagedFileError) as error:
@@ -182,6 +184,7 @@ async def _read_checked(
 async def _read_beside_damage(
     segment: Segment,
     ranges: Sequence[VerifiedRange],
+    epochs: Sequence[EpochEntry],
     offset: Offset,
     bound: Offset | None,
     size_max: int,
@@ -198,16 +201,18 @@ async def _read_beside_damage(
         return None
     size = min(max(size_max, HEADER_SIZE), run.end - start)
     while True:
-        work = partial(_whole_batches, bound, size_max, at_least_one)
+        work = partial(_whole_batches, epochs, bound, size_max, at_least_one)
         data, needed = await segment.file.read_with(size, start, work)
         if needed <= size:
             return data if data or not at_least_one else None
         size = min(needed, run.end - start)
 
 
-def _whole_batches(bound: Offset | None, size_max: int, at_least_one: bool, data: bytes) -> tuple[bytes, int]:
+def _whole_batches(
+    epochs: Sequence[EpochEntry], bound: Offset | None, size_max: int, at_least_one: bool, data: bytes
+) -> tuple[bytes, int]:
     """The batches of `data` to return, and how many bytes must be read for the first one; 0: no more."""
-    stop = 0
+    stop, doubts = 0, []
     while len(data) - stop >= HEADER_SIZE:
         header = read_header(data, stop)
         after = stop + header.size_bytes
@@ -216,10 +221,27 @@ def _whole_batches(bound: Offset | None, size_max: int, at_least_one: bool, data
         if after > size_max and not (at_least_one and not stop):
             break
         if after > len(data):
-            return data[:stop], 0 if stop else after
+            if stop:
+                break
+            return b"", after
         check_crc(data, stop, header)
+        by_table = epoch_in(epochs, header.last_offset)
+        if epoch_doubt(header, by_table):
+            doubts.append((stop, stamp(header.base_offset, header.length, by_table)))
         stop = after
-    return data[:stop], 0
+    return _restamped(data[:stop], doubts), 0
+
+
+def _restamped(data: bytes, doubts: Sequence[tuple[int, bytes]]) -> bytes:
+    """Batches whose leader epoch is in doubt are served with the table's: followers are compared by the table. One that
+    copied another epoch would refuse the next batch for its lower one, or be cut there, with what is acknowledged.
+    """
+    if not doubts:
+        return data
+    copy = bytearray(data)
+    for position, prefix in doubts:
+        copy[position : position + PREFIX_SIZE] = prefix
+    return bytes(copy)
 
 
 def _anchor(segment: Segment, start: int) -> tuple[int, Offset, Offset | None]:

@@ -92,6 +92,43 @@ def test_a_sound_log_is_not_cut_to_fit_a_damaged_leader() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_followers_do_not_copy_a_leader_epoch_that_is_in_doubt(number: int) -> None:
+    """A leader that is alone in sync serves a batch that the table of epochs contradicts. A follower that copied its
+    epoch refused the next batch for a lower one, and was cut there, below its high watermark, again and again (seed
+    1102437 of the cluster). Where the next one is of a later leader, it entered the ISR with it; leading itself, it had
+    sound logs cut at that batch.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        await three_nodes(cluster)
+        cluster.host(3).crash()
+        cluster.fence(3)
+        for i in range(3):
+            await cluster.produce(b"%d" % i)
+            await cluster.until(lambda end=i + 1: cluster.nodes[2].log().log_end_offset == end)  # type: ignore[misc]
+            cluster.nodes[2].log().roll_now()
+        cluster.host(1).crash()
+        cluster.fence(1)
+        await cluster.ready(2)
+        log = cluster.nodes[2].log()
+        segment, epoch = log.segments.at(number), log.epochs.latest
+        cluster.host(2).disk.damage(segment.path(".log"), 12, struct.pack(">i", epoch))
+        segment.verified.forget()
+        cluster.start(3)
+        await cluster.until(lambda: 3 in cluster.partition().isr)
+        await cluster.produce(b"of the next leader")
+        assert cluster.nodes[3].log().epochs.entries == cluster.nodes[2].log().epochs.entries
+        assert not [*cluster.probed("batches_refused"), *cluster.probed("log_diverged")]
+        await cluster.until(lambda: not log.damaged_segments)
+        assert [one["source"] for one in cluster.probed("damage_repaired")] == [3]
+        cluster.start(1)
+        await cluster.settled()
+        cluster.check()
+
+    play(story)
+
+
 def test_an_epoch_far_back_that_recovery_had_to_believe_is_compared() -> None:
     """Above the recovery point no table says it, and the epochs do not fall: 0, then 0 where it was 1, then 1."""
 

@@ -229,6 +229,7 @@ def test_an_epoch_of_a_batch_that_is_alone_in_its_segment(epoch: int) -> None:
     assert [(one.begin_offset, one.end_offset, one.in_doubt) for one in found.damages] == [(4, 5, True)]
     rig.log.serves_doubtful = True
     assert rig.values() == [(i, b"%d" % i * 40) for i in range(8)]
+    assert read_header(rig.read(4), 0).leader_epoch == 1, "the table's, by which followers are compared"
     # Served or not, it proves nothing about a follower's log, which would be cut there (seed 1102437 of the cluster).
     assert rig.machine.run(rig.log.is_damaged_since(Offset(4)))
     assert not rig.machine.run(rig.log.is_damaged_since(Offset(5)))
