@@ -32,6 +32,7 @@ class Identified(Struct, frozen=True, kw_only=True):
     cluster_id: str  # empty: it has not joined a cluster yet
     voters: str  # of its start, as in controller.quorum.voters
     current_voters: VoterSet  # in effect by the metadata's log; empty: not known there
+    without_log: bool  # a voter that waits for one that has the log
 
     @property
     def runs_as_voter(self) -> bool:
@@ -61,6 +62,7 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
         cluster_id=cluster_id,
         voters=answer.voters,
         current_voters=current_voters,
+        without_log=answer.without_log,
     )
 
 

@@ -6,6 +6,8 @@
     the voter with the lowest node id      asks the other voters; when a majority, itself included, has answered that it
                                            has none, it generates one
     all other nodes                        wait until a voter answers with an id
+    only voters without their logs have    all wait: a log may be left at one that does not answer, or in a directory
+    an id                                  that the settings no longer name
 
 A majority of an existing cluster has its id. So a voter that gets "none" from a majority is not in a cluster that has
 ever committed anything, and as there is one lowest node id, one voter generates. It serves the id only once it is
@@ -15,10 +17,10 @@ The id does not say whether the quorum runs already. A voter without its log nee
 alone such voters may be a majority, and elect the leader of a second quorum. So the answers name the voters by the log:
 
     they do not name this node             it begins with these voters, and waits to be added
-    they name it, or the node that gave    it begins with those of its settings
-    the id has no log either
-    the log directories had an id, so it   it waits for a voter that has the log, or until all voters have answered that
-    lost its log, or was an observer       they have none
+    they name it, or nothing is in the     it begins with those of its settings
+    log yet
+    the log directories had an id, so it   it waits for a voter that has the log, or until all voters have answered, one
+    lost its log, or was an observer       of them with a log that is empty
 
 The quorum's directory is made before the log directories get the id: a first start that was interrupted has not lost
 its log.
@@ -60,13 +62,17 @@ class IdentificationService:
         self._cluster_id = ""
         self._voters = VoterSet()
         self._current_voters: Callable[[], VoterSet] = VoterSet
+        self._without_log = False
         self._known = asyncio.Event()
 
-    def set_cluster(self, cluster_id: str, voters: VoterSet, current_voters: Callable[[], VoterSet]) -> None:
-        """Serve the id from now on. It must be durable. `voters`: of the start; `current_voters`: by the log."""
+    def set_cluster(self, cluster_id: str, voters: VoterSet, current_voters: Callable[[], VoterSet] | None) -> None:
+        """Serve the id from now on. It must be durable. `voters`: of the start; `current_voters`: by the log; None: the
+        node lacks it, and waits for another's.
+        """
         self._cluster_id = cluster_id
         self._voters = voters
-        self._current_voters = current_voters
+        self._current_voters = current_voters or VoterSet
+        self._without_log = current_voters is None
         self._known.set()
 
     def service(self, clock: Clock) -> Service:
@@ -89,6 +95,7 @@ class IdentificationService:
             cluster_id=self._cluster_id,
             voters=str(self._voters),
             current_voters=str(self._current_voters()),
+            without_log=self._without_log,
         )
 
 
@@ -113,7 +120,7 @@ class ClusterFormation:
 
     async def as_voter_without_log(self, cluster_id: str, voters: VoterSet) -> VoterSet:
         """The voters by the log of this cluster's quorum, from the first voter that has it; empty when all others have
-        answered that they have none.
+        answered, and a log without entries is the most that one has.
         """
         others, pause = self._others(voters), _Pause(self._random)
         while True:
@@ -121,7 +128,7 @@ class ClusterFormation:
             for answer in joined:
                 if answer.cluster_id == cluster_id and answer.current_voters:
                     return answer.current_voters
-            if len(joined) == len(others):
+            if len(joined) == len(others) and not all(answer.without_log for answer in joined):
                 return VoterSet()
             await pause.wait()
 
@@ -143,9 +150,9 @@ class ClusterFormation:
                     " to this cluster from controller.quorum.voters",
                     field="controller.quorum.voters",
                 )
-            if known:
+            if any(answer.cluster_id and not answer.without_log for answer in valid):
                 return known[0], next((one.current_voters for one in valid if one.current_voters), VoterSet())
-            if 1 + len(valid) >= majority:
+            if not known and 1 + len(valid) >= majority:
                 cluster_id = new_id(self._random)
                 self._probe("cluster_id_drawn", cluster=cluster_id, answered=len(valid))
                 return cluster_id, VoterSet()
@@ -190,7 +197,7 @@ class ClusterFormation:
             except (RpcError, StreamlogError):
                 await pause.wait()
                 continue
-            if answer.cluster_id:
+            if answer.cluster_id and not answer.without_log:
                 return answer
             if loop.time() - begin < PAUSE_S[1]:
                 await pause.wait()  # the other side did not wait

@@ -323,7 +323,7 @@ class Node:
             raise lost_by_only_voter(cluster_id, directory)
         else:
             ports.probe("quorum_wanted", cluster=cluster_id, path=directory, voters=str(voters))
-            self._identity.set_cluster(cluster_id, voters, VoterSet)  # other voters may wait for the same
+            self._identity.set_cluster(cluster_id, voters, None)  # other voters may wait for the same
             logged = await self._formation().as_voter_without_log(cluster_id, voters)
         waits = bool(logged) and logged.get(self._node_id) is None  # until it is added
         owner = Owner(cluster_id=cluster_id, node_id=self._node_id, voters=logged if waits else voters)

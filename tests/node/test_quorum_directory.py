@@ -115,6 +115,31 @@ def test_the_only_voter_of_a_cluster_does_not_begin_without_its_metadata(other: 
     run_story(story, voters=1)
 
 
+@pytest.mark.parametrize("empty", [None, 1, 3])
+def test_voters_that_all_lost_their_metadata_begin_no_quorum(empty: int | None) -> None:
+    """`empty`: this one has lost its log directories as well, and gets the id from another."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start(metadata_log_dir="/meta")
+        await nodes.ready()
+        await topic_made(nodes)
+        for node_id in (1, 2, 3):
+            await nodes.stopped(node_id)
+        for node_id in (1, 2, 3):
+            nodes.start(node_id, **({"log_dirs": "/empty"} if node_id == empty else {}))
+        await asyncio.sleep(20)
+        assert nodes.controller() is None
+        assert len(nodes.events("cluster_id_drawn")) == 1
+        for node_id in (1, 2, 3):
+            nodes.host(node_id).crash()
+        nodes.start(metadata_log_dir="/meta")
+        await nodes.ready()
+        assert nodes.node(1).view.image.topic_named("t") is not None
+        assert not nodes.events("replica_removed")
+
+    run_story(story)
+
+
 def test_an_observer_that_is_started_without_voters_begins_no_quorum() -> None:
     async def story(nodes: Nodes) -> None:
         nodes.start(1, 2, controller_quorum_voters="1@n1:9092")

@@ -53,6 +53,7 @@ class IdentifyResponse(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
     CURRENT_VOTERS_FIELD_NUMBER: _builtins.int
+    WITHOUT_LOG_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """`node.id`."""
     incarnation_id: _builtins.bytes
@@ -63,6 +64,10 @@ class IdentifyResponse(_message.Message):
     """The voters of its start, as in `controller.quorum.voters`: of its settings, or from the node that it asked."""
     current_voters: _builtins.str
     """The voters in effect by the metadata's log, in the same form. Empty: it knows none yet, or is of an earlier release."""
+    without_log: _builtins.bool
+    """A voter whose log directories have the cluster's id, without a log of the metadata: it waits for another's. So its id
+    does not say that a quorum may begin.
+    """
     def __init__(
         self,
         *,
@@ -71,10 +76,11 @@ class IdentifyResponse(_message.Message):
         cluster_id: _builtins.str = ...,
         voters: _builtins.str = ...,
         current_voters: _builtins.str = ...,
+        without_log: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_voters", b"current_voters", "incarnation_id", b"incarnation_id", "node_id", b"node_id", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_voters", b"current_voters", "incarnation_id", b"incarnation_id", "node_id", b"node_id", "voters", b"voters", "without_log", b"without_log"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

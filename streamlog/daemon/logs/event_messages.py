@@ -16,7 +16,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "listening": "listens on {address}, others find it at {advertised}",
     "cluster_wanted": "has no cluster id yet, asks the other nodes for it",
     "quorum_wanted": "belongs to cluster {cluster}, but has no log of the metadata in {path}: asks the other voters "
-    "({voters}) for theirs, and waits until one that has it answers, or all of them; start them",
+    "({voters}) for theirs, and waits until one that has it answers; start them, or set metadata.log.dir to where it "
+    "is; empty log.dirs of all nodes to begin without data",
     "cluster_id_drawn": "generated the id of a new cluster: {cluster}",
     "cluster_joined": "belongs to cluster {cluster}, voters {voters}",
     "quorum_up": "follows the metadata quorum from term {term}, entry {last_index}",
