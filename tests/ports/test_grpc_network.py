@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import shutil
 import socket
@@ -48,6 +49,35 @@ async def test_a_host_refuses_only_if_none_of_its_addresses_is_silent(
     monkeypatch.setattr(connecting, "addresses_of", addresses_of)
     monkeypatch.setattr(connecting, "_connect", connect)
     with pytest.raises(ConnectionRefusedError if silent is None else TimeoutError):
+        await connecting.connected_socket("n1", 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [
+        ([errno.ECONNREFUSED, errno.ENETUNREACH], errno.ECONNREFUSED),
+        ([errno.EADDRNOTAVAIL, errno.ECONNREFUSED], errno.ECONNREFUSED),
+        ([errno.ENETUNREACH, errno.EAFNOSUPPORT], errno.ENETUNREACH),
+        ([errno.ECONNREFUSED, errno.EHOSTUNREACH], errno.EHOSTUNREACH),
+        ([errno.EHOSTUNREACH, errno.ECONNREFUSED], errno.EHOSTUNREACH),
+        ([errno.EMFILE, errno.ECONNREFUSED], errno.EMFILE),
+        ([errno.ECONNREFUSED, errno.ECONNREFUSED], errno.ECONNREFUSED),
+    ],
+)
+async def test_the_failure_of_a_host_does_not_depend_on_the_order_of_its_addresses(
+    failures: list[int], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with an IPv6 address, which this host cannot reach, is refused where its IPv4 address is."""
+
+    async def addresses_of(host: str | None, port: int) -> list[Any]:
+        return [(socket.AF_INET, 0, 0, "", (number, port)) for number in range(len(failures))]
+
+    async def connect(family: int, target: tuple[Any, ...], timeout_s: float) -> socket.socket:
+        raise OSError(failures[target[0]], "")
+
+    monkeypatch.setattr(connecting, "addresses_of", addresses_of)
+    monkeypatch.setattr(connecting, "_connect", connect)
+    with pytest.raises(OSError, match=rf"Errno {expected}\b"):
         await connecting.connected_socket("n1", 1, 1.0)
 
 

@@ -6,34 +6,44 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from streamlog.aio.timeouts import timeout, timeout_at
 
+NO_ROUTE: Final = frozenset({errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""This host does not have the address's network at all, such as IPv6: nothing is known about the process."""
+
 
 async def connected_socket(host: str, port: int, timeout_s: float) -> socket.socket:
-    """OSError: of the last address. TimeoutError: one does not answer, though others may refuse; each gets its share of
-    the time that is left.
+    """OSError, the most doubtful of all addresses: a refusal only where no address that can be reached fails in another
+    way. TimeoutError: one does not answer. Each gets its share of the time that is left.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
     async with timeout_at(end):
         found = await addresses_of(host, port)
     addresses = list(dict.fromkeys((family, target) for family, _, _, _, target in found))
-    is_silent = False  # one of them
+    failures: list[OSError] = []
     for number, (family, target) in enumerate(addresses):
         share_s = (end - loop.time()) / (len(addresses) - number)
         try:
             return await _connect(family, target, share_s)
         except OSError as error:
-            is_silent = is_silent or isinstance(error, TimeoutError)
-            if number == len(addresses) - 1:
-                if is_silent:
-                    raise TimeoutError from None
-                raise
-    raise socket.gaierror(socket.EAI_NONAME, f"{host} has no address")
+            failures.append(error)
+    if not failures:
+        raise socket.gaierror(socket.EAI_NONAME, f"{host} has no address")
+    raise _most_doubtful(failures)
+
+
+def _most_doubtful(failures: Sequence[OSError]) -> OSError:
+    """A refusal is taken for the end of the process there, so it must be all that is known."""
+    if any(isinstance(error, TimeoutError) for error in failures):
+        return TimeoutError()
+    known = [error for error in failures if error.errno not in NO_ROUTE] or failures
+    return next((error for error in known if not isinstance(error, ConnectionRefusedError)), known[0])
 
 
 async def addresses_of(host: str | None, port: int, flags: int = 0) -> list[Any]:
