@@ -67,7 +67,7 @@ class _Examination:
         self._bound = log.segments.end_of(index, log.log_end_offset)
         self._damages: list[SegmentDamage] = []
         self._intact: list[VerifiedRange] = []
-        # Position and base offset of a batch behind a gap or a corrupt one; all since have joined.
+        # Position and base offset of a batch behind a gap or a corrupt one. All since have joined, none is indexed.
         self._unconfirmed: tuple[int, Offset] | None = None
         self._places: dict[int, BatchHeader] = {}  # of the batches that the offset index may name
         self._times: dict[Offset, int] = {}  # in the time index, of batches that were not found yet
@@ -163,6 +163,8 @@ class _Examination:
         return found
 
     def _follow(self, position: int, header: BatchHeader) -> None:
+        if self._entries.get(position) == header.last_offset:
+            self._unconfirmed = None  # the index has the same offset
         if position in self._entries:
             self._places[position] = header
         self._last_position = position

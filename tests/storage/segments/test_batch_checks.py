@@ -213,6 +213,28 @@ def test_a_batch_between_a_corrupt_one_and_missing_offsets_is_in_doubt(is_last: 
     rig.machine.close()
 
 
+def test_batches_behind_a_corrupt_one_are_in_doubt_only_up_to_an_index_entry() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, index_interval_bytes=300))
+    for value in VALUES:
+        rig.append(value)
+    rig.sync()
+    segment = rig.log.segments.active
+    path, data = segment.path(".log"), segment.file.pread(segment.size_bytes, 0)
+    places = [position for position, _ in scan_headers(data, 0, len(data))]
+    confirmed = {entry.offset for entry in segment.offset_index.entries()}
+    corrupt = next(number for number in range(1, 40) if number + 1 not in confirmed)
+    first = min(offset for offset in confirmed if offset > corrupt)
+    rig.machine.disk.damage(path, places[corrupt] + HEADER_SIZE + 3, b"?")
+    rig.machine.disk.damage(path, places[35], bytes(HEADER_SIZE))
+    segment.verified.forget()
+    found = rig.machine.run(rig.log.examine(segment))
+    assert found is not None
+    assert corrupt + 1 < first < 35
+    assert [one.begin_offset for one in found.damages] == [corrupt, 35]
+    assert not any(one.in_doubt for one in found.damages)
+    rig.machine.close()
+
+
 @pytest.mark.parametrize("epoch", [0, 2, 9])
 def test_an_epoch_of_a_batch_that_is_alone_in_its_segment(epoch: int) -> None:
     """No neighbour shows whether the batch or the table is wrong: it is reported, and its records can be served."""
