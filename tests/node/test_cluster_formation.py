@@ -12,11 +12,13 @@ import pytest
 from streamlog.api.pb import admin_pb2
 from streamlog.api.pb import identification_pb2 as pb
 from streamlog.controller.identity import identify
-from streamlog.errors import BrokerNotAvailableError
+from streamlog.errors import BrokerNotAvailableError, InvalidRequestError
 from streamlog.model import BrokerId
 from streamlog.node import Node
 from streamlog.node.cluster_formation import ClusterFormation
 from streamlog.ports import Network
+from streamlog.raft.voters import Voter
+from streamlog.services.admin.voters import VoterCommands
 from streamlog.sim import SimLoop, run
 from streamlog.sim.world import World
 
@@ -50,6 +52,17 @@ async def test_a_cluster_id_that_no_node_has_is_not_taken(cluster_id: str) -> No
     program = OtherProgram(pb.IdentifyResponse(node_id=1, cluster_id=cluster_id))
     with pytest.raises(BrokerNotAvailableError, match="its cluster id is none"):
         await identify(cast(Network, program), "n1:9092", timeout_s=1.0)
+
+
+async def test_a_voter_whose_files_are_not_open_yet_is_not_taken_for_an_observer() -> None:
+    """It does not name its voters before."""
+    program, added = OtherProgram(pb.IdentifyResponse(node_id=4)), Voter(node_id=BrokerId(4), address="n4:9092")
+    absent = cast(Any, None)
+    commands = VoterCommands(absent, absent, absent, cast(Network, program))
+    await commands._check_follows_the_log(added)
+    program.answer.cluster_id = "c"
+    with pytest.raises(InvalidRequestError, match="runs as an observer"):
+        await commands._check_follows_the_log(added)
 
 
 def test_one_that_has_no_cluster_and_does_not_wait_is_not_called_without_pause() -> None:

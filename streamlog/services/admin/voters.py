@@ -61,8 +61,8 @@ class VoterCommands:
         return address
 
     async def _check_follows_the_log(self, voter: Voter) -> None:
-        """InvalidRequestError for a node that was started as an observer: it would never catch up. A node that does not
-        respond may still be starting.
+        """InvalidRequestError for a node that was started as an observer: it would never catch up. One that does not
+        respond, or has no cluster id yet, may still be starting.
         """
         try:
             found = await identify(self._network, voter.address, timeout_s=PROBE_TIMEOUT_S)
@@ -71,7 +71,7 @@ class VoterCommands:
         if found.node_id != voter.node_id:
             reason = f"{voter.address} is the address of node {found.node_id}, not of node {voter.node_id}"
             raise InvalidRequestError(reason, field="address", node=found.node_id)
-        if not found.runs_as_voter:
+        if found.cluster_id and not found.runs_as_voter:
             own = f"{voter.node_id}@{voter.address}"
             raise InvalidRequestError(
                 f"node {voter.node_id} runs as an observer of the metadata quorum, not as a voter: add {own} to its "
