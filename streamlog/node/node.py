@@ -354,6 +354,7 @@ class Node:
         member = VoterMember(
             owner,
             self._quorum_directory(directories),
+            self.address,
             view=self._view,
             configs=self._configs,
             ports=self._ports,

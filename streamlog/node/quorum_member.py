@@ -93,6 +93,7 @@ class VoterMember:
         self,
         owner: Owner,
         directory: str,
+        address: str,
         *,
         view: MetadataView,
         configs: NodeConfigs,
@@ -101,7 +102,7 @@ class VoterMember:
     ) -> None:
         self._owner = owner
         self._ports = ports
-        config = QuorumConfig(owner=owner, directory=directory, settings=quorum_settings(configs.node))
+        config = QuorumConfig(owner=owner, directory=directory, address=address, settings=quorum_settings(configs.node))
         self._view = view
         self._raft = RaftNode(config, view.machine, ports)
         self._up = False

@@ -32,6 +32,7 @@ from streamlog.raft.voters import Voter, VoterSet
 class QuorumConfig(Struct, frozen=True, kw_only=True):
     owner: Owner
     directory: str  # created if missing
+    address: str  # of this node, as it is advertised to others: the settings may name an old one
     settings: QuorumSettings = field(default_factory=QuorumSettings)
 
 
@@ -67,10 +68,8 @@ class RaftNode:
             storage.close()
 
     async def _start(self, storage: Storage) -> Runner:
-        owner = self._config.owner
-        configured = owner.voters.get(owner.node_id)
-        own_address = None if configured is None else configured.address
-        running = Runner(storage, self._machine, self._hub, self._ports, self._config.settings, own_address)
+        config = self._config
+        running = Runner(storage, self._machine, self._hub, self._ports, config.settings, config.address)
         if storage.snapshot is not None:
             picture = await self._ports.workers.run(self._machine.decode, storage.snapshot.machine)
             running.core.snapshots.install(storage.snapshot, picture)

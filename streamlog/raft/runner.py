@@ -73,7 +73,7 @@ class Runner:
         hub: ObserverHub,
         ports: Ports,
         settings: QuorumSettings,
-        own_address: str | None,
+        own_address: str,
     ) -> None:
         identity = storage.identity
         self._machine = machine

@@ -42,12 +42,16 @@ class Member:
         ports: Ports,
         settings: QuorumSettings,
         machine: Registers | None = None,
+        *,
+        address: str | None = None,
     ) -> None:
+        """`address`: advertised; None: where it listens."""
         self.node_id = node_id
         self.machine = machine or Registers()
         self._ports = ports
         owner = Owner(cluster_id="test", node_id=BrokerId(node_id), voters=bootstrap)
-        config = QuorumConfig(owner=owner, directory=DIRECTORY, settings=settings)
+        advertised = address or f"n{node_id}:{PORT}"
+        config = QuorumConfig(owner=owner, directory=DIRECTORY, address=advertised, settings=settings)
         self.raft = RaftNode(config, self.machine, ports)
 
     async def run(self) -> None:
@@ -83,13 +87,13 @@ class Cluster(Struct):
     def host(self, node_id: int) -> Host:
         return self.world.host(f"n{node_id}")
 
-    def start(self, *node_ids: int, bootstrap: VoterSet | None = None) -> None:
+    def start(self, *node_ids: int, bootstrap: VoterSet | None = None, address: str | None = None) -> None:
         """Boot these; all of them when none is named."""
         for node_id in node_ids or range(1, self.size + 1):
             first = voters(*range(1, self.size + 1)) if bootstrap is None else bootstrap
 
             def make(ports: Ports, node_id: int = node_id, first: VoterSet = first) -> Member:
-                return Member(node_id, first, ports, self.settings)
+                return Member(node_id, first, ports, self.settings, address=address)
 
             self.host(node_id).start(make)
 

@@ -186,9 +186,8 @@ def test_a_voter_that_is_alone_may_move() -> None:
         await cluster.put("k=1")
         [before] = (await cluster.wait_for_leader()).raft.voters()
         cluster.host(1).power_cut()
-        moved = Voter(node_id=BrokerId(1), address="elsewhere:9092")
         for _ in range(2):
-            cluster.start(1, bootstrap=VoterSet.of([moved]))
+            cluster.start(1, address="elsewhere:9092")
             await cluster.put("k=2")
             await cluster.settle()
             leader = await cluster.wait_for_leader()
@@ -197,11 +196,32 @@ def test_a_voter_that_is_alone_may_move() -> None:
             assert leader.raft.leadership().address == "elsewhere:9092"
             recorded = leader.core.voter_sets.index
             cluster.host(1).power_cut()
-        cluster.start(1, bootstrap=VoterSet.of([moved]))
+        cluster.start(1, address="elsewhere:9092")
         await cluster.put("k=3")
         assert (await cluster.wait_for_leader()).core.voter_sets.index == recorded
 
     run_story(story, size=1)
+
+
+def test_a_voter_that_became_the_only_one_keeps_its_address_where_the_settings_name_an_old_one() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.put("k=1")
+        for node_id in (1, 2, 3):
+            cluster.host(node_id).power_cut()
+        cluster.start(bootstrap=VoterSet.of(replace(one, address="stale:9092") for one in voters(1, 2, 3)))
+        await cluster.put("k=2")
+        for _ in range(2):
+            await asyncio.sleep(5)
+            leader = await cluster.wait_for_leader()
+            other = next(one.node_id for one in leader.raft.voters() if one.node_id != leader.node_id)
+            await cluster.call(leader, leader.raft.remove_voter(other))
+        await asyncio.sleep(5)
+        leader = await cluster.wait_for_leader()
+        [left] = leader.raft.voters()
+        assert left.address == f"n{leader.node_id}:9092"
+        assert leader.raft.leadership().address == left.address
+
+    run_story(story)
 
 
 def test_a_voter_among_others_keeps_the_address_in_the_log() -> None:

@@ -82,7 +82,7 @@ class HardenedSyncObj(Library):
         probe: Probe,
         own_address: str | None = None,
     ) -> None:
-        """`own_address`: of this node, as configured."""
+        """`own_address`: of this node, as it is advertised; None: not known."""
         self.voter_sets = voter_sets
         self._outbox = outbox
         self._probe = probe

@@ -12,7 +12,7 @@ effect from then on, committed or not.
 A leader that removes itself leads until that is committed, without counting itself, and then hands over.
 
 The leader makes changes on its own. It records the directories of voters as it learns them, which changes no majority.
-If it is the only voter, it records its own address where the settings name another one. And it restores the vote of a
+If it is the only voter, it records its own address where the set names another one. And it restores the vote of a
 voter that lost its disk (KIP-853's remove and add by directory id, in one request). Such a node shows another directory
 than the set names and does not count, so every majority consists of the others. It catches up as a learner; then the
 others commit the set without the old directory, and then the set with the new one. At no time does a vote count that
@@ -78,7 +78,7 @@ class VoterChanges:
         probe: Probe,
         own_address: str | None,
     ) -> None:
-        """`own_address`: as configured."""
+        """`own_address`: as it is advertised."""
         self._raft = raft
         self._voter_sets = voter_sets
         self._replication = replication

@@ -166,6 +166,7 @@ async def serve(options: argparse.Namespace) -> None:
     config = QuorumConfig(
         owner=Owner(cluster_id="processes", node_id=node_id, voters=voters),
         directory=options.directory,
+        address=me.address,
         settings=QuorumSettings(**dict(options.set)),
     )
     machine = OnceRegisters()
