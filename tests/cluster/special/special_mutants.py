@@ -240,19 +240,19 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=a_leader_believes_its_own_log, plan=fault_plans.damaged_leader_plan, seeds=30, first=13
     ),
     "a_log_that_was_cut_proves_something": Mutant(
-        plant=a_log_that_was_cut_proves_something, plan=fault_plans.torn_plan, seeds=20, first=7
+        plant=a_log_that_was_cut_proves_something, plan=fault_plans.torn_plan, seeds=20, first=135
     ),
     "retention_by_the_wall_clock_alone": Mutant(
         plant=retention_by_the_wall_clock_alone, plan=fault_plans.skewed_plan, seeds=3, first=5
     ),
     "a_deletion_is_confirmed_by_its_leader_alone": Mutant(
-        plant=a_deletion_is_confirmed_by_its_leader_alone, plan=fault_plans.deleting_plan, seeds=10, first=12
+        plant=a_deletion_is_confirmed_by_its_leader_alone, plan=fault_plans.deleting_plan, seeds=10, first=1
     ),
     "a_deletion_is_not_in_the_checkpoint": Mutant(
         plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1
     ),
     "a_replica_joins_with_an_old_log_start": Mutant(
-        plant=a_replica_joins_with_an_old_log_start, plan=fault_plans.rejoining_plan, seeds=4, first=4
+        plant=a_replica_joins_with_an_old_log_start, plan=fault_plans.rejoining_plan, seeds=4, first=2
     ),
     "a_deletion_takes_one_record_more": Mutant(
         plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=2
