@@ -7,7 +7,7 @@ acts. Critical findings come first. Partitions with the same cause are one findi
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from msgspec import Struct
@@ -73,8 +73,9 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
     for node in cluster.nodes:
         yield from _node(node, state.clock_skew_max_ms.get(node.node_id, CLOCK_SKEW_MAX_MS))
     yield from _partitions(state, cluster)
-    yield from _disks(state)
-    yield from _transactions(state)
+    silent = {node.node_id for node in cluster.nodes if node.state is NodeState.FENCED}  # a finding already
+    yield from _disks(state, silent)
+    yield from _transactions(state, silent)
     for what, error in state.missing.items():
         refused = is_refusal(error)
         yield HealthFinding(
@@ -211,9 +212,9 @@ def _why_out_of_sync(partitions: Partitions, cluster: ClusterDescription) -> str
     return f"{' and '.join(parts)}."
 
 
-def _disks(state: ClusterState) -> Iterator[HealthFinding]:
+def _disks(state: ClusterState, silent: Set[int]) -> Iterator[HealthFinding]:
     for node in state.log_dirs:
-        if node.error is not None:
+        if node.error is not None and node.node_id not in silent:
             yield _unread(node.node_id, "log directories", node.error)
         for directory in node.log_dirs:
             if directory.error is not None:
@@ -248,9 +249,11 @@ def _unread(node_id: int, what: str, error: StreamlogError) -> HealthFinding:
     )
 
 
-def _transactions(state: ClusterState) -> Iterator[HealthFinding]:
+def _transactions(state: ClusterState, silent: Set[int]) -> Iterator[HealthFinding]:
     for node_id, error in state.transaction_errors.items():
-        if node_id == NO_BROKER:  # partitions of __transaction_state have no leader, which is a finding
+        if (
+            node_id == NO_BROKER or node_id in silent
+        ):  # no leader of partitions of __transaction_state: a finding already
             continue
         yield _unread(node_id, "open transactions", error)
     partitions = sorted({str(one.partition) for one in state.hanging})

@@ -202,6 +202,13 @@ def test_disks(dirs: NodeLogDirs, expected: list[tuple[Severity, str]]) -> None:
     assert found(state(cluster(held=(5000,)), log_dirs=(dirs,))) == expected
 
 
+def test_of_a_fenced_node_it_says_only_that() -> None:
+    dirs = NodeLogDirs(node_id=BrokerId(2), log_dirs=(), error=RequestTimedOutError("x"))
+    nodes = cluster(node(1), node(2, NodeState.FENCED), held=(5000,))
+    (finding,) = findings_of(state(nodes, log_dirs=(dirs,)))
+    assert "Start it" in finding.remedy
+
+
 def test_hanging_transactions_and_what_could_not_be_asked() -> None:
     hanging = OpenTransaction(
         partition=TopicPartition("t", PartitionId(0)),
