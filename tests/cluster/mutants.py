@@ -244,7 +244,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "ack_before_sync_on_leader": Mutant(plant=ack_before_sync_on_leader, seeds=10),
     "ack_before_sync_on_follower": Mutant(plant=ack_before_sync_on_follower, seeds=10),
     "synced_while_written": Mutant(plant=synced_while_written, seeds=20, first=146),
-    "a_failure_counts_as_a_sync": Mutant(plant=a_failure_counts_as_a_sync, seeds=20, first=572),
+    "a_failure_counts_as_a_sync": Mutant(plant=a_failure_counts_as_a_sync, seeds=2_000, long=True),
     "failed_sync_is_retried": Mutant(plant=failed_sync_is_retried, seeds=60, first=42),
     "recovery_counts_the_page_cache": Mutant(plant=recovery_counts_the_page_cache, seeds=200, long=True),
     "reads_pass_over_what_does_not_fit": Mutant(
