@@ -24,7 +24,7 @@ def test_nothing_that_must_hold_of_groups_is_broken(first: int) -> None:
     check(first)
 
 
-# Seed 69, not understood yet: a member that joins a calm group has no partition after 0.6 s (I19); nothing else is broken.
+# Seed 69, not understood yet: a member that joins a calm group has no partition after 0.6 s (I19).
 OPEN = pytest.mark.xfail(reason="seed 69: a join of a calm group takes longer than 0.6 s", strict=False)
 
 
