@@ -32,7 +32,7 @@ from streamlog.groups import committing, membership
 from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.codec import decode, encode
 from streamlog.groups.committing import CommitOffsets, DeleteGroup, DeleteOffsets
-from streamlog.groups.decision import GroupContext, GroupDecision, RevocationTimer, SetMemberTimer, Timer
+from streamlog.groups.decision import GroupContext, GroupDecision, RevocationTimer, SetMemberTimer, Timer, Topics
 from streamlog.groups.membership import (
     Answer,
     Command,
@@ -322,12 +322,13 @@ class GroupShard:
 
     def _decide(self, group_id: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
         self.log.check()
-        decision = decide(self._group(group_id), self._context())
+        context = self._context()
+        decision = decide(self._group(group_id), context)
         if decision.records:
             self.log.write([encode(record) for record in decision.records])
             held = held_by_moved(self._group(group_id), decision.records)
             self._apply(decision.records)
-            self._hint(group_id, decision.records, held)
+            self._hint(group_id, decision.records, held, context.topics)
         self._set(decision.timers)
         return decision.response
 
@@ -370,11 +371,13 @@ class GroupShard:
         del self._resting[group_id]
         self._decide_together(group_id)
 
-    def _hint(self, group_id: str, records: Sequence[GroupRecord], held: frozenset[GroupPartition]) -> None:
+    def _hint(
+        self, group_id: str, records: Sequence[GroupRecord], held: frozenset[GroupPartition], topics: Topics
+    ) -> None:
         group = self.groups.get(group_id)
         if group is None or not self._hints:
             return
-        for member_id in members_to_notify(group, records, held):
+        for member_id in members_to_notify(group, records, held, topics):
             hint = self._hints.get((group_id, member_id))
             if hint is not None:
                 hint()

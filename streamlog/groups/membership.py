@@ -31,8 +31,15 @@ from streamlog.errors import (
     UnsupportedAssignorError,
 )
 from streamlog.groups.assignors.problem import GroupPartition
-from streamlog.groups.decision import GroupContext, GroupDecision, MemberSessionTimer, RevocationTimer, SetMemberTimer
-from streamlog.groups.reconcile import reconcile
+from streamlog.groups.decision import (
+    GroupContext,
+    GroupDecision,
+    MemberSessionTimer,
+    RevocationTimer,
+    SetMemberTimer,
+    Topics,
+)
+from streamlog.groups.reconcile import existing_partitions, reconcile
 from streamlog.groups.records import (
     AWAY,
     CurrentKey,
@@ -166,7 +173,7 @@ def _admit(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> Non
     if command.epoch == JOIN:
         _join(draft, command, context)
         return
-    member_id = _require_member(draft.group, command)
+    member_id = _require_member(draft.group, command, context.topics)
     if command.epoch == LEAVE:
         _remove(draft, member_id, context)
     elif command.epoch == AWAY:
@@ -251,7 +258,7 @@ def _release_all(draft: Draft, member_id: str) -> None:
     draft.write(CurrentKey(draft.group.group_id, member_id), JOINING)
 
 
-def _require_member(group: Group, command: MemberHeartbeat) -> str:
+def _require_member(group: Group, command: MemberHeartbeat, topics: Topics) -> str:
     """The member's id; UnknownMemberIdError, IllegalGenerationError."""
     member_id, current = command.member_id, group.current(command.member_id)
     if member_id not in group.members:
@@ -260,9 +267,10 @@ def _require_member(group: Group, command: MemberHeartbeat) -> str:
         )
     if command.epoch < 0 or command.epoch == current.epoch:
         return member_id
-    # The response with the current epoch was lost; the member can only own what it owned before.
+    # The response with the current epoch was lost; the member can only own what it owned before. It may still name
+    # partitions of a deleted topic, which are no longer its own.
     repeats = command.epoch == current.previous_epoch and (
-        command.owned is None or command.owned <= current.assigned | current.revoking
+        command.owned is None or existing_partitions(command.owned, topics) <= current.assigned | current.revoking
     )
     if not repeats:
         raise IllegalGenerationError(
@@ -374,7 +382,7 @@ def _answer(
         return UnknownMemberIdError(f"member {member_id!r} of group {command.group!r} was removed", field="member_id")
     was = before.currents.get(member_id)
     if command.epoch in (JOIN, draft.group.current(member_id).epoch):
-        reconcile(draft, member_id, command.owned)  # else it has not received its current epoch yet
+        reconcile(draft, member_id, command.owned, context.topics)  # else it has not received its current epoch yet
     current, member = draft.group.current(member_id), draft.group.members[member_id]
     timers.append(SetMemberTimer(MemberSessionTimer(command.group, member_id), member.session_timeout_ms))
     if current.state is not MemberState.UNREVOKED:

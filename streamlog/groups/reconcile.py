@@ -12,22 +12,28 @@
 
 A partition has an owner from the record that assigns it until the record in which the owner neither has it assigned nor
 is revoking it. In between no one else can get it: `Draft.write` raises InvariantError.
+
+Partitions of a deleted topic need not be given up: nobody can read them, and responses do not name them, so that a
+member may never have known that it had them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from streamlog.groups.assignors.problem import GroupPartition
+from streamlog.groups.decision import Topics
 from streamlog.groups.records import CurrentKey, CurrentValue, GroupRecord, MemberState, TargetMemberKey
 from streamlog.groups.state import NOTHING, Draft, Group
 
 
-def reconcile(draft: Draft, member_id: str, owned: frozenset[GroupPartition] | None) -> None:
+def reconcile(draft: Draft, member_id: str, owned: frozenset[GroupPartition] | None, topics: Topics) -> None:
     """Reconcile the member as far as possible now. `owned`: the partitions it reports; None: not reported."""
     group = draft.group
     before = group.current(member_id)
-    after = _step(group, member_id, before, owned)
+    after = _step(group, member_id, _without_deleted(before, topics), owned)
     if after != before:
         draft.write(CurrentKey(group.group_id, member_id), after)
 
@@ -39,22 +45,41 @@ def held_by_moved(group: Group, records: Iterable[GroupRecord]) -> frozenset[Gro
     return frozenset(partition for current in currents for partition in (*current.assigned, *current.revoking))
 
 
-def members_to_notify(group: Group, records: Iterable[GroupRecord], held: frozenset[GroupPartition]) -> list[str]:
+def members_to_notify(
+    group: Group, records: Iterable[GroupRecord], held: frozenset[GroupPartition], topics: Topics
+) -> list[str]:
     """Members whose assignment a heartbeat would change now that the records are applied: their target has changed, or
     a partition that they wait for is free. Members with only a new epoch are left out: in a large group that is nearly
     all of them, at every join and leave.
     """
     concerned = {key.member_id for key, _ in records if isinstance(key, TargetMemberKey)}
     concerned |= {group.claims[p] for p in held if p not in group.owners and p in group.claims}
-    return [member_id for member_id in sorted(concerned) if member_id in group.members and is_behind(group, member_id)]
+    return [one for one in sorted(concerned) if one in group.members and is_behind(group, one, topics)]
 
 
-def is_behind(group: Group, member_id: str) -> bool:
+def is_behind(group: Group, member_id: str, topics: Topics) -> bool:
     """Whether a heartbeat of the member would give it partitions or make it revoke some."""
     current = group.current(member_id)
-    if group.is_away(member_id) or current.state is MemberState.UNREVOKED:
+    existing = _without_deleted(current, topics)
+    if group.is_away(member_id) or existing.revoking:
         return False
-    return _step(group, member_id, current, None) != current
+    return _step(group, member_id, existing, None) != current
+
+
+def existing_partitions(partitions: frozenset[GroupPartition], topics: Topics) -> frozenset[GroupPartition]:
+    """Those whose topic is not deleted."""
+    deleted = {one for one in {partition.topic_id for partition in partitions} if topics.name_of(one) is None}
+    if not deleted:
+        return partitions
+    return frozenset(partition for partition in partitions if partition.topic_id not in deleted)
+
+
+def _without_deleted(current: CurrentValue, topics: Topics) -> CurrentValue:
+    assigned = existing_partitions(current.assigned, topics)
+    revoking = existing_partitions(current.revoking, topics)
+    if assigned is current.assigned and revoking is current.revoking:
+        return current
+    return replace(current, assigned=assigned, revoking=revoking)
 
 
 def _step(group: Group, member_id: str, before: CurrentValue, owned: frozenset[GroupPartition] | None) -> CurrentValue:

@@ -79,7 +79,7 @@ def test_a_member_that_leaves_is_forgotten_and_its_partitions_are_free_at_once()
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     settle(a, b)
     a.leave()
-    assert is_behind(coordinator.group(), "b")
+    assert is_behind(coordinator.group(), "b", coordinator.topics)
     assert b.beat().assignment is not None
     assert b.indexes == [0, 1, 2, 3]
     assert coordinator.timers == {MemberSessionTimer("g", "b"): 45_000}
@@ -202,6 +202,44 @@ def test_a_recreated_topic_is_another_one() -> None:
     settle(a)
     assert not a.reads & before
     assert len(a.reads) == 2
+
+
+def test_partitions_of_a_deleted_topic_need_not_be_given_up() -> None:
+    """A response names the partitions of existing topics only: the member never learned that it had those of `u`."""
+    coordinator = make(t=2, u=2)
+    a = Member(coordinator, "a", topics=("t", "u"))
+    known = coordinator.topics.all_partitions(["t"])
+    answer = coordinator.heartbeat(a.request())
+    assert answer.assignment is not None
+    a.take(replace(answer, assignment=answer.assignment & known))
+    coordinator.topics.delete("u")
+    assert coordinator.refresh_topics()
+    coordinator.heartbeat(replace(a.request(), owned=None))
+    assert coordinator.group().current("a").state is MemberState.STABLE
+    assert coordinator.group().is_settled
+
+
+def test_a_member_that_gives_up_only_a_deleted_topic_is_notified() -> None:
+    coordinator = make(t=2, u=2)
+    a = Member(coordinator, "a", topics=("t", "u"))
+    settle(a)
+    a.topics = ("t",)
+    coordinator.heartbeat(replace(a.request(), subscription=a.subscription))
+    assert coordinator.group().current("a").state is MemberState.UNREVOKED
+    assert not is_behind(coordinator.group(), "a", coordinator.topics)
+    coordinator.topics.delete("u")
+    assert is_behind(coordinator.group(), "a", coordinator.topics)
+
+
+def test_a_repeated_heartbeat_may_name_partitions_of_a_deleted_topic() -> None:
+    coordinator = make(t=2, u=2)
+    a = Member(coordinator, "a", topics=("t", "u"))
+    settle(a)
+    coordinator.topics.delete("u")
+    assert coordinator.refresh_topics()
+    lost = coordinator.heartbeat(replace(a.request(), owned=None))
+    assert lost.epoch > a.epoch
+    assert coordinator.heartbeat(a.request()).epoch == lost.epoch
 
 
 def test_patterns_are_read_by_the_coordinator() -> None:
