@@ -13,7 +13,7 @@
 A partition has an owner from the record that assigns it until the record in which the owner neither has it assigned nor
 is revoking it. In between no one else can get it: `Draft.write` raises InvariantError.
 
-Partitions of a deleted topic need not be given up: nobody can read them, and responses do not name them, so that a
+Partitions of a deleted topic need not be revoked: no one can read them, and responses do not name them, so that a
 member may never have known that it had them.
 """
 

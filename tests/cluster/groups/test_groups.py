@@ -45,7 +45,7 @@ def test_a_commit_may_wait_for_a_node_that_lost_its_power() -> None:
 
 
 def test_a_topic_is_deleted_while_its_partitions_are_assigned() -> None:
-    """To a member that the response no longer tells of them: it cannot give them up."""
+    """To a member whose response no longer names them: it cannot revoke them."""
     assert simulate_groups(69).violations == []
 
 
