@@ -29,10 +29,16 @@ class Identified(Struct, frozen=True, kw_only=True):
 
     node_id: BrokerId
     incarnation_id: bytes
-    cluster_id: str  # empty: it has not joined a cluster yet
+    cluster_id: str  # empty: it has not joined a cluster yet, or its log is not open yet
+    stored_cluster_id: str  # on its disk
     voters: str  # of its start, as in controller.quorum.voters
     current_voters: VoterSet  # in effect by the metadata's log; empty: not known there
     without_log: bool  # a voter that waits for one that has the log
+
+    @property
+    def is_opening(self) -> bool:
+        """It belongs to a cluster, but does not know the voters yet."""
+        return bool(self.stored_cluster_id) and not self.cluster_id
 
     @property
     def runs_as_voter(self) -> bool:
@@ -49,9 +55,9 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
     finally:
         await channel.close()
     answer = parse_response(pb.IdentifyResponse, data, where, bytes_max=_RESPONSE_BYTES_MAX)
-    cluster_id = answer.cluster_id  # it may become this node's, which is written
-    if len(cluster_id) > CLUSTER_ID_LENGTH_MAX or not (cluster_id.isascii() and cluster_id.isprintable()):
-        raise unusable(pb.IdentifyResponse.DESCRIPTOR.full_name, where, "its cluster id is none")
+    for cluster_id in (answer.cluster_id, answer.stored_cluster_id):  # it may become this node's, which is written
+        if len(cluster_id) > CLUSTER_ID_LENGTH_MAX or not (cluster_id.isascii() and cluster_id.isprintable()):
+            raise unusable(pb.IdentifyResponse.DESCRIPTOR.full_name, where, "its cluster id is none")
     try:
         current_voters = parse_voters(answer.current_voters) if answer.current_voters else VoterSet()
     except InvalidRequestError as error:
@@ -59,7 +65,8 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
     return Identified(
         node_id=BrokerId(answer.node_id),
         incarnation_id=answer.incarnation_id,
-        cluster_id=cluster_id,
+        cluster_id=answer.cluster_id,
+        stored_cluster_id=answer.stored_cluster_id,
         voters=answer.voters,
         current_voters=current_voters,
         without_log=answer.without_log,

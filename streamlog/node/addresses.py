@@ -48,5 +48,11 @@ def configured_voters(config: Config, node_id: BrokerId, advertised: Address) ->
     return VoterSet.of([Voter(node_id=node_id, address=str(advertised))])
 
 
+def is_voter(config: Config, node_id: BrokerId) -> bool:
+    """Whether `configured_voters` name this node."""
+    voters = config[settings.CONTROLLER_QUORUM_VOTERS]
+    return any(voter.node_id == node_id for voter in voters) if voters else not bootstrap_addresses(config)
+
+
 def bootstrap_addresses(config: Config) -> Sequence[str]:
     return [str(address) for address in config[settings.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS]]

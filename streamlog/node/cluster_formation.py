@@ -26,7 +26,8 @@ The quorum's directory is made before the log directories get the id: a first st
 its log.
 
 A node without a vote asks the voters, or `controller.quorum.bootstrap.servers`, which answer with the voters as well:
-those in effect, once the log of the metadata names some. So a voter serves the id when its log is open.
+those in effect, once the log of the metadata names some. So a voter serves the id when its log is open. Until then it
+serves the one on its disk, if there is one, which no other joins: "none" is never the answer of a voter that has an id.
 """
 
 from __future__ import annotations
@@ -59,17 +60,21 @@ class IdentificationService:
     def __init__(self, node_id: BrokerId, incarnation_id: bytes) -> None:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
-        self._cluster_id = ""
+        self._cluster_id = self._stored_cluster_id = ""
         self._voters = VoterSet()
         self._current_voters: Callable[[], VoterSet] = VoterSet
         self._without_log = False
         self._known = asyncio.Event()
 
+    def set_stored(self, cluster_id: str) -> None:
+        """It is on the disk; the voters are not known yet."""
+        self._stored_cluster_id = cluster_id
+
     def set_cluster(self, cluster_id: str, voters: VoterSet, current_voters: Callable[[], VoterSet] | None) -> None:
         """Serve the id from now on. It must be durable. `voters`: of the start; `current_voters`: by the log; None: the
         node lacks it, and waits for another's.
         """
-        self._cluster_id = cluster_id
+        self._cluster_id = self._stored_cluster_id = cluster_id
         self._voters = voters
         self._current_voters = current_voters or VoterSet
         self._without_log = current_voters is None
@@ -93,6 +98,7 @@ class IdentificationService:
             node_id=self._node_id,
             incarnation_id=self._incarnation_id,
             cluster_id=self._cluster_id,
+            stored_cluster_id=self._stored_cluster_id,
             voters=str(self._voters),
             current_voters=str(self._current_voters()),
             without_log=self._without_log,
@@ -143,7 +149,7 @@ class ClusterFormation:
         pause = _Pause(self._random)
         while True:
             valid = await self._answers(others)
-            known = sorted({answer.cluster_id for answer in valid if answer.cluster_id})
+            known = sorted({answer.cluster_id or answer.stored_cluster_id for answer in valid} - {""})
             if len(known) > 1:
                 raise InconsistentClusterError(
                     f"the voters belong to different clusters: {', '.join(known)}; remove the ones that do not belong"
@@ -151,7 +157,9 @@ class ClusterFormation:
                     field="controller.quorum.voters",
                 )
             if any(answer.cluster_id and not answer.without_log for answer in valid):
-                return known[0], next((one.current_voters for one in valid if one.current_voters), VoterSet())
+                logged = next((answer.current_voters for answer in valid if answer.current_voters), VoterSet())
+                if logged or not any(answer.is_opening for answer in valid):
+                    return known[0], logged
             if not known and 1 + len(valid) >= majority:
                 cluster_id = new_id(self._random)
                 self._probe("cluster_id_drawn", cluster=cluster_id, answered=len(valid))

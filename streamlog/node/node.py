@@ -45,6 +45,7 @@ from streamlog.node.addresses import (
     advertised_address,
     bootstrap_addresses,
     configured_voters,
+    is_voter,
     listen_address,
     registered_listeners,
 )
@@ -239,6 +240,7 @@ class Node:
         async with AsyncExitStack() as cleanup:
             directories = await self._open_directories()
             cleanup.push_async_callback(self._close_logs, directories)
+            self._serve_stored_cluster_id(directories)
             await self._listen(cleanup)
             cleanup.push_async_callback(self._end_in_process_calls)
             owner = await self._join(directories)
@@ -248,6 +250,13 @@ class Node:
             await self._run_member(member, link, directories)
 
     # Starting.
+
+    def _serve_stored_cluster_id(self, directories: LogDirectories) -> None:
+        """Before the first call: a voter that gets "none" from a majority draws an id."""
+        cluster_id = directories.cluster_id
+        if cluster_id is None and is_voter(self._config, self._node_id):
+            cluster_id = begun_in(self._ports.fs, self._quorum_directory(directories), self._node_id)
+        self._identity.set_stored(cluster_id or "")
 
     async def _open_directories(self) -> LogDirectories:
         ports = self._ports
@@ -304,9 +313,10 @@ class Node:
         """Learn the cluster's id and its voters."""
         assert self._address is not None
         self._voters = configured_voters(self._config, self._node_id, self._address)
-        is_voter = self._voters.get(self._node_id) is not None
-        owner = await (self._join_as_voter(directories) if is_voter else self._join_as_observer(directories))
+        voting = is_voter(self._config, self._node_id)
+        owner = await (self._join_as_voter(directories) if voting else self._join_as_observer(directories))
         await directories.join(owner.cluster_id)
+        self._identity.set_stored(owner.cluster_id)
         self._cluster_id = owner.cluster_id
         self._ports.probe("cluster_joined", node=self._node_id, cluster=owner.cluster_id, voters=str(owner.voters))
         return owner
@@ -328,6 +338,7 @@ class Node:
         waits = bool(logged) and logged.get(self._node_id) is None  # until it is added
         owner = Owner(cluster_id=cluster_id, node_id=self._node_id, voters=logged if waits else voters)
         await begin_storage(ports.fs, ports.random, directory, owner)
+        self._identity.set_stored(cluster_id)
         return owner
 
     async def _join_as_observer(self, directories: LogDirectories) -> Owner:

@@ -177,5 +177,30 @@ def test_a_voter_that_lost_its_metadata_waits_for_one_that_has_it() -> None:
     run_story(story)
 
 
+@pytest.mark.parametrize("quorum", ["/data", "/meta"])  # /meta: the others have the id there alone
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_voter_that_has_an_id_says_so_while_its_log_is_opened(seed: int, quorum: str) -> None:
+    """Voter 1 has lost its disks, and asks the two others while these start on slow ones."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.start(metadata_log_dir=quorum)
+        await nodes.ready()
+        for node_id in (1, 2, 3):
+            await nodes.stopped(node_id)
+        nodes.start(1, log_dirs="/empty", metadata_log_dir="/empty")
+        for node_id in (2, 3):
+            nodes.host(node_id).disk.faults.slow = 2_000.0
+            nodes.start(node_id, log_dirs=quorum.replace("meta", "empty"), metadata_log_dir=quorum)
+        await nodes.until(lambda: all(nodes.has_recorded(f"n{node_id}", "listening") for node_id in (2, 3)))
+        await asyncio.sleep(20)
+        for node_id in (2, 3):
+            nodes.host(node_id).disk.faults.slow = 1.0
+        assert len(nodes.events("cluster_id_drawn")) == 1
+        await nodes.ready()
+        assert len({node.cluster_id for node in nodes.alive()}) == 1
+
+    run_story(story, seed=seed)
+
+
 def topics(node: Node) -> set[str]:
     return {topic.name for topic in node.view.image.topics.values() if not topic.name.startswith("__")}

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*streamlog/internal/v1/identification.proto\x12\x15streamlog.internal.v1\"\"\n\x0fIdentifyRequest\x12\x0f\n\x07wait_ms\x18\x01 \x01(\r\"\x8c\x01\n\x10IdentifyResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0e\n\x06voters\x18\x04 \x01(\t\x12\x16\n\x0e\x63urrent_voters\x18\x05 \x01(\t\x12\x13\n\x0bwithout_log\x18\x06 \x01(\x08\x32m\n\x0eIdentification\x12[\n\x08Identify\x12&.streamlog.internal.v1.IdentifyRequest\x1a\'.streamlog.internal.v1.IdentifyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*streamlog/internal/v1/identification.proto\x12\x15streamlog.internal.v1\"\"\n\x0fIdentifyRequest\x12\x0f\n\x07wait_ms\x18\x01 \x01(\r\"\xa7\x01\n\x10IdentifyResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0e\n\x06voters\x18\x04 \x01(\t\x12\x16\n\x0e\x63urrent_voters\x18\x05 \x01(\t\x12\x13\n\x0bwithout_log\x18\x06 \x01(\x08\x12\x19\n\x11stored_cluster_id\x18\x07 \x01(\t2m\n\x0eIdentification\x12[\n\x08Identify\x12&.streamlog.internal.v1.IdentifyRequest\x1a\'.streamlog.internal.v1.IdentifyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IDENTIFYREQUEST']._serialized_start=69
   _globals['_IDENTIFYREQUEST']._serialized_end=103
   _globals['_IDENTIFYRESPONSE']._serialized_start=106
-  _globals['_IDENTIFYRESPONSE']._serialized_end=246
-  _globals['_IDENTIFICATION']._serialized_start=248
-  _globals['_IDENTIFICATION']._serialized_end=357
+  _globals['_IDENTIFYRESPONSE']._serialized_end=273
+  _globals['_IDENTIFICATION']._serialized_start=275
+  _globals['_IDENTIFICATION']._serialized_end=384
 # @@protoc_insertion_point(module_scope)

@@ -28,7 +28,7 @@ class IdentifyRequest(_message.Message):
 
     WAIT_MS_FIELD_NUMBER: _builtins.int
     wait_ms: _builtins.int
-    """How long to wait for a cluster id, in ms. At most 10,000."""
+    """How long to wait for `cluster_id`, in ms. At most 10,000."""
     def __init__(
         self,
         *,
@@ -54,12 +54,13 @@ class IdentifyResponse(_message.Message):
     VOTERS_FIELD_NUMBER: _builtins.int
     CURRENT_VOTERS_FIELD_NUMBER: _builtins.int
     WITHOUT_LOG_FIELD_NUMBER: _builtins.int
+    STORED_CLUSTER_ID_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """`node.id`."""
     incarnation_id: _builtins.bytes
     """16 bytes, drawn at each start of the process."""
     cluster_id: _builtins.str
-    """Empty: it has not joined a cluster yet."""
+    """Empty: it has not joined a cluster yet, or its log of the metadata is not open yet."""
     voters: _builtins.str
     """The voters of its start, as in `controller.quorum.voters`: of its settings, or from the node that it asked."""
     current_voters: _builtins.str
@@ -67,6 +68,10 @@ class IdentifyResponse(_message.Message):
     without_log: _builtins.bool
     """A voter whose log directories have the cluster's id, without a log of the metadata: it waits for another's. So its id
     does not say that a quorum may begin.
+    """
+    stored_cluster_id: _builtins.str
+    """The cluster id on its disk, from before `cluster_id`. Only where both are empty it has none; where only this one is set
+    it does not know the voters yet: ask again.
     """
     def __init__(
         self,
@@ -77,10 +82,11 @@ class IdentifyResponse(_message.Message):
         voters: _builtins.str = ...,
         current_voters: _builtins.str = ...,
         without_log: _builtins.bool = ...,
+        stored_cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_voters", b"current_voters", "incarnation_id", b"incarnation_id", "node_id", b"node_id", "voters", b"voters", "without_log", b"without_log"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_voters", b"current_voters", "incarnation_id", b"incarnation_id", "node_id", b"node_id", "stored_cluster_id", b"stored_cluster_id", "voters", b"voters", "without_log", b"without_log"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
