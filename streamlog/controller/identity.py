@@ -66,7 +66,7 @@ async def identify(network: Network, where: str, *, timeout_s: float, wait_s: fl
         node_id=BrokerId(answer.node_id),
         incarnation_id=answer.incarnation_id,
         cluster_id=answer.cluster_id,
-        stored_cluster_id=answer.stored_cluster_id,
+        stored_cluster_id=answer.stored_cluster_id or answer.cluster_id,  # an earlier release sends this one only
         voters=answer.voters,
         current_voters=current_voters,
         without_log=answer.without_log,

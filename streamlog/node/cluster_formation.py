@@ -19,8 +19,8 @@ alone such voters may be a majority, and elect the leader of a second quorum. So
     they do not name this node             it begins with these voters, and waits to be added
     they name it, or nothing is in the     it begins with those of its settings
     log yet
-    the log directories had an id, so it   it waits for a voter that has the log, or until all voters have answered, one
-    lost its log, or was an observer       of them with a log that is empty
+    the log directories had an id, so it   it waits for a node that has the log, or until all others have answered that
+    lost its log, or was an observer       they are voters of this cluster, one of them with a log that is empty
 
 The quorum's directory is made before the log directories get the id: a first start that was interrupted has not lost
 its log.
@@ -125,17 +125,23 @@ class ClusterFormation:
         return found.cluster_id, found.current_voters
 
     async def as_voter_without_log(self, cluster_id: str, voters: VoterSet) -> VoterSet:
-        """The voters by the log of this cluster's quorum, from the first voter that has it; empty when all others have
-        answered, and a log without entries is the most that one has.
+        """The voters by the log of this cluster's quorum, from the first node that has it; empty when all others have
+        answered as its voters, and a log without entries is the most that one has. InconsistentClusterError where they
+        have answered and one belongs to another cluster.
         """
         others, pause = self._others(voters), _Pause(self._random)
         while True:
-            joined = [answer for answer in await self._answers(others) if answer.cluster_id]
+            answers = await self._answers(others)
+            joined = [answer for answer in answers if answer.cluster_id == cluster_id]
             for answer in joined:
-                if answer.cluster_id == cluster_id and answer.current_voters:
+                if answer.current_voters:
                     return answer.current_voters
-            if len(joined) == len(others) and not all(answer.without_log for answer in joined):
+            as_voters = [answer for answer in joined if answer.runs_as_voter]
+            if len(as_voters) == len(others) and not all(answer.without_log for answer in as_voters):
                 return VoterSet()
+            foreign = [answer for answer in answers if answer.stored_cluster_id not in ("", cluster_id)]
+            if foreign and len(joined) + len(foreign) == len(others):
+                raise _of_another_cluster(cluster_id, foreign[0], voters)
             await pause.wait()
 
     def _others(self, voters: VoterSet) -> list[Voter]:
@@ -149,7 +155,7 @@ class ClusterFormation:
         pause = _Pause(self._random)
         while True:
             valid = await self._answers(others)
-            known = sorted({answer.cluster_id or answer.stored_cluster_id for answer in valid} - {""})
+            known = sorted({answer.stored_cluster_id for answer in valid} - {""})
             if len(known) > 1:
                 raise InconsistentClusterError(
                     f"the voters belong to different clusters: {', '.join(known)}; remove the ones that do not belong"
@@ -209,6 +215,16 @@ class ClusterFormation:
                 return answer
             if loop.time() - begin < PAUSE_S[1]:
                 await pause.wait()  # the other side did not wait
+
+
+def _of_another_cluster(cluster_id: str, answer: Identified, voters: VoterSet) -> InconsistentClusterError:
+    voter = voters.get(answer.node_id)
+    address = "" if voter is None else f" at {voter.address}"
+    return InconsistentClusterError(
+        f"this node belongs to cluster {cluster_id}, and waits for a voter that has the log of its metadata, but node "
+        f"{answer.node_id}{address} belongs to cluster {answer.stored_cluster_id}: correct controller.quorum.voters",
+        field="controller.quorum.voters",
+    )
 
 
 class _Found(Exception):

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 
 from streamlog.api.pb import admin_pb2
 from streamlog.api.pb import identification_pb2 as pb
 from streamlog.controller.identity import identify
-from streamlog.errors import BrokerNotAvailableError, InvalidRequestError
+from streamlog.errors import BrokerNotAvailableError, InconsistentClusterError, InvalidRequestError, Status
 from streamlog.model import BrokerId
 from streamlog.node import Node
 from streamlog.node.cluster_formation import ClusterFormation
-from streamlog.ports import Network
-from streamlog.raft.voters import Voter
+from streamlog.ports import Network, NoListenerError
+from streamlog.raft.voters import Voter, VoterSet, parse_voters
 from streamlog.services.admin.voters import VoterCommands
 from streamlog.sim import SimLoop, run
 from streamlog.sim.world import World
@@ -82,6 +82,82 @@ def test_one_that_has_no_cluster_and_does_not_wait_is_not_called_without_pause()
 
     run(main, seed=1)
     assert 20 < program.calls < 100
+
+
+_VOTERS: Final = parse_voters("1@n1:9092,2@n2:9092,3@n3:9092")
+_EMPTY_LOG: Final = pb.IdentifyResponse(cluster_id="A", stored_cluster_id="A", voters=str(_VOTERS))
+_WAITS: Final = pb.IdentifyResponse(cluster_id="A", stored_cluster_id="A", voters=str(_VOTERS), without_log=True)
+_OPENING: Final = pb.IdentifyResponse(stored_cluster_id="A")
+_OBSERVER: Final = pb.IdentifyResponse(cluster_id="A", stored_cluster_id="A", voters="1@n1:9092")
+_OTHER: Final = pb.IdentifyResponse(cluster_id="B", stored_cluster_id="B", voters=str(_VOTERS))
+_OTHER_OPENING: Final = pb.IdentifyResponse(stored_cluster_id="B")
+
+
+class OtherNodes:
+    """As a Network: what nodes 2 and 3 answer; None: nothing."""
+
+    def __init__(self, *answers: pb.IdentifyResponse | None) -> None:
+        self._answers = dict(zip((2, 3), answers, strict=True))
+
+    def connect(self, address: str) -> OtherProgram:
+        node_id = int(address[1])
+        answer = self._answers[node_id]
+        if answer is None:
+            raise NoListenerError(Status.UNAVAILABLE)
+        full = pb.IdentifyResponse(node_id=node_id)
+        full.MergeFrom(answer)
+        return OtherProgram(full)
+
+
+def begun_with(*answers: pb.IdentifyResponse | None, first: bool = False) -> VoterSet | None:
+    """The voters that node 1 of cluster A, without its log, goes by; None: it waits. `first`: it has no id either."""
+    found: list[VoterSet] = []
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop, 1)
+        network, random = cast(Network, OtherNodes(*answers)), world.host("n1").boot().random
+        formation = ClusterFormation(BrokerId(1), network=network, random=random, probe=lambda *_, **__: None)
+
+        async def search() -> VoterSet:
+            if first:
+                return (await formation.as_voter(_VOTERS))[1]
+            return await formation.as_voter_without_log("A", _VOTERS)
+
+        try:
+            found.append(await asyncio.wait_for(search(), 10))
+        except TimeoutError:
+            pass
+        finally:
+            world.stop()
+
+    run(main, seed=1)
+    return found[0] if found else None
+
+
+def test_voters_with_an_empty_log_and_without_one_begin() -> None:
+    assert begun_with(_EMPTY_LOG, _WAITS) == VoterSet()
+
+
+@pytest.mark.parametrize("other", [None, _OPENING, _OBSERVER])
+def test_what_is_no_voter_with_an_empty_log_does_not_count_as_one(other: pb.IdentifyResponse | None) -> None:
+    assert begun_with(other, _EMPTY_LOG) is None
+    assert begun_with(_WAITS, other) is None
+
+
+def test_a_voter_without_disks_waits_for_the_log_that_is_opened() -> None:
+    assert begun_with(_OPENING, _EMPTY_LOG, first=True) is None
+    assert begun_with(_WAITS, _EMPTY_LOG, first=True) == VoterSet()
+
+
+@pytest.mark.parametrize("other", [_OTHER, _OTHER_OPENING])
+def test_a_node_of_another_cluster_does_not_count_as_a_voter(other: pb.IdentifyResponse) -> None:
+    for answer in (_EMPTY_LOG, _WAITS):
+        with pytest.raises(InconsistentClusterError, match="node 2 at n2:9092 belongs to cluster B"):
+            begun_with(other, answer)
+    assert begun_with(other, None) is None  # this one may have the log
+    assert begun_with(other, _OPENING) is None
+    logged = pb.IdentifyResponse(cluster_id="A", voters=str(_VOTERS), current_voters="3@n3:9092")
+    assert begun_with(other, logged) == parse_voters("3@n3:9092")
 
 
 def test_a_node_that_asks_for_the_voters_gets_those_in_effect() -> None:
