@@ -332,7 +332,8 @@ class Node:
         elif len(voters) == 1:
             raise lost_by_only_voter(cluster_id, directory)
         else:
-            ports.probe("quorum_wanted", cluster=cluster_id, path=directory, voters=str(voters))
+            others = VoterSet.of(voter for voter in voters if voter.node_id != self._node_id)
+            ports.probe("quorum_wanted", cluster=cluster_id, path=directory, voters=str(others))
             self._identity.set_cluster(cluster_id, voters, None)  # other voters may wait for the same
             logged = await self._formation().as_voter_without_log(cluster_id, voters)
         waits = bool(logged) and logged.get(self._node_id) is None  # until it is added

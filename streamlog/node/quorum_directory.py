@@ -30,8 +30,8 @@ def quorum_directory(fs: FileSystem, above: str, log_dirs: Iterable[str]) -> str
             other = f"{looked_at.rstrip('/')}/{DIRECTORY}"
             if fs.exists(f"{other}/{IDENTITY}"):
                 raise InconsistentClusterError(
-                    f"the votes and the metadata of this node are in {other}, but by its settings they belong into "
-                    f"{path}, which has none: set metadata.log.dir={looked_at}, or move {other} to {path}",
+                    f"the votes and the metadata of this node are in {other}, but its settings name {path}, where "
+                    f"there are none: set metadata.log.dir={looked_at}, or move {other} to {path}",
                     field="metadata.log.dir",
                     path=path,
                 )

@@ -245,7 +245,8 @@ def test_a_voter_that_lost_its_metadata_waits_for_one_that_has_it() -> None:
         nodes.start(1, 2, metadata_log_dir="/lost")  # as an empty disk
         await asyncio.sleep(10)
         assert nodes.controller() is None
-        assert nodes.events("quorum_wanted")[-1][1] == "n1"
+        _, host, fields = nodes.events("quorum_wanted")[-1]
+        assert (host, fields["voters"]) == ("n1", "2@n2:9092,3@n3:9092")
         nodes.start(3, metadata_log_dir="/meta")
         await nodes.ready()
         await nodes.until(lambda: all(topics(node) == {"t"} for node in nodes.alive()))

@@ -51,7 +51,7 @@ def test_a_quorum_in_another_log_directory_is_not_begun_again(voters: int, other
             where = other.get("metadata_log_dir") or other["log_dirs"].partition(",")[0]
             reason = await refused(nodes, node_id)
             assert "are in /a/__cluster_metadata" in reason
-            assert f"they belong into {where}/__cluster_metadata" in reason
+            assert f"but its settings name {where}/__cluster_metadata" in reason
             assert "set metadata.log.dir=/a" in reason
         nodes.start(**{**other, "metadata_log_dir": "/a"})
         await nodes.ready()

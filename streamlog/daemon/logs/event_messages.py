@@ -15,9 +15,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     "node_starting": "starting",
     "listening": "listens on {address}, others find it at {advertised}",
     "cluster_wanted": "has no cluster id yet, asks the other nodes for it",
-    "quorum_wanted": "belongs to cluster {cluster}, but has no log of the metadata in {path}: asks the other voters "
-    "({voters}) for theirs, and waits until one that has it answers; start them, or set metadata.log.dir to where it "
-    "is; empty log.dirs of all nodes to begin without data",
+    "quorum_wanted": "belongs to cluster {cluster}, but has no log of the metadata in {path}. It waits until one of "
+    "the other voters ({voters}) that has it answers: start them. If the log is elsewhere, set metadata.log.dir. Only "
+    "to begin without data: empty log.dirs of all nodes",
     "cluster_id_drawn": "generated the id of a new cluster: {cluster}",
     "cluster_joined": "belongs to cluster {cluster}, voters {voters}",
     "quorum_up": "follows the metadata quorum from term {term}, entry {last_index}",
