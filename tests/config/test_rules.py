@@ -279,7 +279,9 @@ def test_where_a_client_gets_its_token_from() -> None:
     ],
 )
 def test_urls_of_keys_and_tokens(url: str, said: str) -> None:
-    assert said in complaint(of_node, {"sasl.oauthbearer.jwks.endpoint.url": url})
+    text = complaint(of_node, {"sasl.oauthbearer.jwks.endpoint.url": url})
+    assert said in text
+    assert "secret" not in text
 
 
 def test_a_client_needs_authorities_for_tls_and_a_certificate_whole_or_not_at_all() -> None:

@@ -212,7 +212,8 @@ def _split(url: str) -> tuple[str, _Login]:
     authority, slash, path = rest.partition("/")
     login, at, host = authority.rpartition("@")
     if scheme not in ("http", "https"):
-        raise InvalidConfigError(f"{host + slash + path!r} is not the URL of a schema registry", field="urls")
+        shown = url.strip().rpartition("@")[2]  # without a password
+        raise InvalidConfigError(f"{shown!r} is not the URL of a schema registry", field="urls")
     if _HOST.fullmatch(host) is None:  # not shown: it may have a password
         raise InvalidConfigError(
             "the URL of a schema registry has no valid host and port: write '/' and '@' of a password as %2F and %40",

@@ -193,6 +193,9 @@ def test_an_at_sign_in_the_path_is_no_login(served: FakeRegistry) -> None:
     [
         ("registry:8081", "'registry:8081' is not the URL"),
         ("anna:secret@registry:8081", "^'registry:8081' is not the URL"),
+        ("http:/anna:secret@registry:8081", "^'registry:8081' is not the URL"),
+        ("https//anna:secret@registry/x", "^'registry/x' is not the URL"),
+        ("anna:se/cret@registry:8081", "^'registry:8081' is not the URL"),
         ("", "'' is not the URL"),
         ("http://anna:se/cret@h", "^the URL of a schema registry has no valid host and port: write '/' and '@'"),
         ([], "no URL of a schema registry is given"),
