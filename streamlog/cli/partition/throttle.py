@@ -27,7 +27,7 @@ throttle_option = click.option(
 
 
 async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], Awaitable[None]]:
-    """On all nodes. Returns what restores the earlier values, unless others have been set meanwhile.
+    """On all nodes. Returns what restores the earlier values, unless others have been set, or replicas move, meanwhile.
     InvalidRequestError where another limit is in force while replicas move: it may be that of those moves, which they
     remove.
     """
@@ -46,6 +46,9 @@ async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], A
     async def restore(admin: AsyncAdmin) -> None:
         present = await _limits(admin)
         own = [name for name, value in present.items() if value == str(rate)]
+        if own and await admin.list_partition_reassignments():
+            say(f"The limit of moves stays: other replicas are being moved. To remove it: {REMOVE_LIMIT}", err=True)
+            return
         if own:
             await admin.alter_config(everywhere, [_earlier(name, earlier) for name in own])
         if len(own) < len(present):

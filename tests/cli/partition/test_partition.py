@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -207,6 +208,21 @@ def test_a_limit_that_was_changed_meanwhile_stays(
     done = served.run("partition", "reassign", "t-0", "--replicas", "1,3", "--throttle", "1000", "--wait")
     assert "The limit of moves was changed meanwhile, and stays." in done.stderr
     assert limits == {"leader.replication.throttled.rate": "7"}
+
+
+def test_a_limit_by_which_others_move_stays(
+    served: ServedCluster, limits: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They began meanwhile, with the same one."""
+
+    async def other(*_: object) -> tuple[object, ...]:
+        return (SimpleNamespace(topic="other", partition=SimpleNamespace(partition=0)),)
+
+    monkeypatch.setattr(Limits, "list_partition_reassignments", other)
+    served.run("topic", "create", "t", "--replica-assignment", "1:2")
+    done = served.run("partition", "reassign", "t-0", "--replicas", "1,3", "--throttle", "1000", "--wait")
+    assert "The limit of moves stays: other replicas are being moved. To remove it: streamlogctl" in done.stderr
+    assert set(limits.values()) == {"1000"}
 
 
 def test_the_limit_of_moves_stays_where_their_end_is_unknown(
