@@ -253,15 +253,17 @@ class MethodGate:
     def _check_next(self) -> None:
         """Some of the streams, each of which may have used thousands of names; then what else waits in the loop."""
         names = 0
-        while self._unchecked and names < CHECKED_AT_ONCE:
-            one, guard = next(iter(self._unchecked.items()))
-            del self._unchecked[one]
-            names += 1 + guard.remembered
-            reason = guard.changed()
-            if reason is not None:
-                one.end(reason)
-        if self._unchecked:
-            asyncio.get_running_loop().call_soon(self._check_next)
+        try:
+            while self._unchecked and names < CHECKED_AT_ONCE:
+                one, guard = next(iter(self._unchecked.items()))
+                del self._unchecked[one]
+                names += 1 + guard.remembered
+                reason = guard.changed()
+                if reason is not None:
+                    one.end(reason)
+        finally:  # an error for one stream must not leave the others, and all later changes, unchecked
+            if self._unchecked:
+                asyncio.get_running_loop().call_soon(self._check_next)
 
 
 def _is_leased(caller: _Caller, row: MethodRight | None) -> bool:
