@@ -16,14 +16,20 @@ class OutOfOrderSequenceError(StreamlogError):
 
     code = "OUT_OF_ORDER_SEQUENCE"
 
-    def is_repeat(self, first: int, count: int) -> bool:
-        """Whether the batch ends before what was expected: its records are in the log, at offsets that are not known.
-        It is older than all that the leader remembers, or was written in batches of other sizes.
+    def written_of(self, first: int, count: int) -> int:
+        """How many of the batch's records come before what was expected: they are in the log, at offsets that are not
+        known. All: it is older than all that the leader remembers, or was written in batches of other sizes. Some: an
+        earlier request in batches of other sizes was written in part.
         """
         limit = self._number("limit") or 0
         if limit == 0 and "end_offset" not in self.details:
-            return False  # the leader knows nothing of this producer, or of its epoch
-        return count <= (limit - first) % _SEQUENCES < _SEQUENCES // 2
+            return 0  # the leader knows nothing of this producer, or of its epoch
+        before = (limit - first) % _SEQUENCES
+        return min(before, count) if before < _SEQUENCES // 2 else 0
+
+    def is_repeat(self, first: int, count: int) -> bool:
+        """Whether all of it is in the log."""
+        return self.written_of(first, count) == count
 
     @property
     def is_committed(self) -> bool:

@@ -391,9 +391,9 @@ class PublishRequest(_message.Message):
     that got no response with the same records and the same token: records that are already in the log are not written
     again, and the response has their offsets. Only one request at a time may use a token. With a token the call fails if
     any record was not written. After any failure either send it again unchanged, or take another token: with this one,
-    other records are refused with OUT_OF_ORDER_SEQUENCE, or pass for those of the first request, and are lost. Add no
-    partitions to the topic before the first request to it has a response. Empty: a retry may write records twice. Opaque;
-    at most 64 KiB.
+    other records are refused with OUT_OF_ORDER_SEQUENCE or OUTCOME_UNKNOWN, or pass for those of the first request, and
+    are lost. Add no partitions to the topic, and do not change its max.message.bytes, before the first request to it has a
+    response. Empty: a retry may write records twice. Opaque; at most 64 KiB.
     """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishRecord]:

@@ -76,11 +76,14 @@ class RoutedWriter:
             try:
                 return await self._attempt(write, acks, deadline, placed)
             except OutOfOrderSequenceError as error:
-                if write.base_sequence is not None and error.is_repeat(write.base_sequence, write.count):
+                failure: StreamlogError = error  # an earlier batch is still in flight, or lost
+                written = 0 if write.base_sequence is None else error.written_of(write.base_sequence, write.count)
+                if written == write.count:
                     if error.is_committed:
                         return _OFFSET_UNKNOWN
                     uncertain = True
-                failure: StreamlogError = error  # an earlier batch is still in flight, or lost
+                elif written:  # what is in flight may still write the others
+                    failure = _written_in_part(write, written)
             except StreamlogError as error:
                 uncertain = uncertain or isinstance(error, UNCERTAIN)
                 if uncertain and write.base_sequence is None:
@@ -185,6 +188,15 @@ class RoutedWriter:
 
 async def _acknowledged(written: WriteResult) -> WriteResult:
     return written
+
+
+def _written_in_part(write: BatchWrite, written: int) -> StreamlogError:
+    return OutcomeUnknownError(
+        f"{written} of {write.count} records of a batch for {write.topic}-{write.partition} are in the log since an "
+        "earlier request with this producer_token, the others are not: either max.message.bytes was changed in "
+        "between (set it back, and send the request again unchanged), or the request was",
+        field="producer_token",
+    ).permanent()
 
 
 def _as_unknown(error: StreamlogError) -> StreamlogError:
