@@ -85,6 +85,10 @@ def run_of(sink: str, name: str) -> str | None:
 def check_not_retired(state: SinkState, run: str) -> None:
     """StreamlogSparkError."""
     if run in state.retired:
+        if state.owner in ("", run):  # no other run has decided since
+            raise StreamlogSparkError(
+                f"run {run} can no longer write: it has aborted a micro-batch; start the query again"
+            )
         raise StreamlogSparkError(
             f"run {run} can no longer write: another run of this query has taken over its sink, whose owner is now run"
             f" {state.owner}; or run {run} has aborted a micro-batch: then start the query again"

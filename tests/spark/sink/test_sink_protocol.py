@@ -26,6 +26,7 @@ from streamlog.spark.sink.state import (  # noqa: E402
     RETIRED_MAX,
     SinkState,
     TaskTransaction,
+    check_not_retired,
     decided,
     may_abort,
     run_of,
@@ -426,6 +427,13 @@ def test_who_is_retired() -> None:
         state = decided(state, f"n{number}", number, [], [])
     assert len(state.retired) == RETIRED_MAX
     assert state.retired[-1] == f"n{RETIRED_MAX + 3}"
+
+
+@pytest.mark.parametrize("owner", ["", "r1"])
+def test_a_run_that_retired_itself_names_no_other(owner: str) -> None:
+    check_not_retired(SinkState(owner=owner), "r1")
+    with pytest.raises(StreamlogSparkError, match=r"^run r1 can no longer write: it has aborted a micro-batch"):
+        check_not_retired(SinkState(owner=owner, retired=("r1",)), "r1")
 
 
 def test_what_may_be_aborted() -> None:
