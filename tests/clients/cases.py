@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from streamlog.groups.placement import OFFSETS_TOPIC
 from streamlog.groups.placement import partition_of as group_partition
-from tests.clients.drivers import Driver
+from tests.clients.drivers import TIMEOUT_S, Driver
 from tests.e2e.processes import WITHIN_S, Processes
 
 PARTITIONS: Final = 3
@@ -149,6 +149,23 @@ async def too_large(case: Case) -> None:
         assert await driver.refused("produce", producer="p", topic=case.topic, records=large) == "MESSAGE_TOO_LARGE"
         await driver("produce", producer="p", topic=case.topic, records=lines(["after"]))
         await case.read_back(driver, case.topic, ["after", "before"])
+
+
+async def too_large_behind(case: Case) -> None:
+    """Behind one that is written: OUTCOME_UNKNOWN without RetryInfo where both are in one request, which then is not
+    repeated. The producer goes on.
+    """
+    await case.create()
+    fits = "x" * 900_000
+    records = [{"value": value, "partition": 0} for value in (fits, "x" * 1_500_000)]
+    async with case.driver() as driver:
+        async with asyncio.timeout(TIMEOUT_S):
+            code = await driver.refused(
+                "produce", producer="p", topic=case.topic, records=records, timeout_s=2 * TIMEOUT_S
+            )
+        assert code in ("MESSAGE_TOO_LARGE", "OUTCOME_UNKNOWN")
+        await driver("produce", producer="p", topic=case.topic, records=lines(["after"]))
+        await case.read_back(driver, case.topic, ["after", fits])
 
 
 async def bad_offset(case: Case) -> None:
@@ -355,6 +372,7 @@ CASES: Final[dict[str, Callable[[Case], Awaitable[None]]]] = {
     for case in (
         write_and_read,
         too_large,
+        too_large_behind,
         bad_offset,
         transactions,
         fence,

@@ -72,14 +72,13 @@ func Reason(err error) string {
 
 // MayRepeat says whether a call that may be executed twice without harm is worth another attempt.
 func MayRepeat(err error) bool {
-	if detail[*errdetails.RetryInfo](err) != nil {
-		return true
+	if detail[*errdetails.ErrorInfo](err) != nil {
+		// Also of OUTCOME_UNKNOWN: without RetryInfo another attempt does not help, or does harm.
+		return detail[*errdetails.RetryInfo](err) != nil
 	}
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal:
-		// A connection broke, or the outcome is unknown: what the node did is unknown, too.
-		info := detail[*errdetails.ErrorInfo](err)
-		return info == nil || info.Reason == "OUTCOME_UNKNOWN" || info.Reason == "REQUEST_TIMED_OUT"
+		return true // a connection broke: what the node did is unknown
 	}
 	return false
 }

@@ -132,7 +132,6 @@ const broken = new Set(['UNAVAILABLE', 'DEADLINE_EXCEEDED', 'CANCELLED', 'UNKNOW
 export function mayRepeat(error) {
   if (!('code' in error)) return false;
   const { ErrorInfo, RetryInfo } = details(error);
-  if (RetryInfo) return true;
-  // A connection broke, or the outcome is unknown: what the node did is unknown, too.
-  return broken.has(error.code) && (!ErrorInfo || ['OUTCOME_UNKNOWN', 'REQUEST_TIMED_OUT'].includes(ErrorInfo.reason));
+  if (ErrorInfo) return Boolean(RetryInfo); // also of OUTCOME_UNKNOWN: without it another attempt does not help, or does harm
+  return broken.has(error.code); // a connection broke: what the node did is unknown
 }

@@ -38,16 +38,16 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let details = status.get_error_details();
         let info = details.error_info().filter(|info| info.domain == "streamlog");
-        // A connection broke, or the outcome is unknown: what the node did is unknown, too.
-        let unknown = matches!(
+        // A connection broke: what the node did is unknown.
+        let broken = matches!(
             status.code(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal
-        ) && info
-            .is_none_or(|info| matches!(info.reason.as_str(), "OUTCOME_UNKNOWN" | "REQUEST_TIMED_OUT"));
+        );
         Self {
             reason: info.map_or_else(|| format!("{:?}", status.code()), |info| info.reason.clone()),
             message: status.message().into(),
-            may_repeat: details.retry_info().is_some() || unknown,
+            // Also of OUTCOME_UNKNOWN: without RetryInfo another attempt does not help, or does harm.
+            may_repeat: if info.is_some() { details.retry_info().is_some() } else { broken },
             details: info.map(|info| info.metadata.clone()).unwrap_or_default(),
         }
     }

@@ -119,13 +119,11 @@ final class Connection {
 
   /** Whether a call that may be executed twice without harm is worth another attempt. */
   static boolean mayRepeat(StatusRuntimeException error) {
-    if (detail(error, RetryInfo.class).isPresent()) {
-      return true;
+    if (detail(error, ErrorInfo.class).isPresent()) {
+      // Also of OUTCOME_UNKNOWN: without RetryInfo another attempt does not help, or does harm.
+      return detail(error, RetryInfo.class).isPresent();
     }
-    // A connection broke, or the outcome is unknown: what the node did is unknown, too.
-    Optional<ErrorInfo> info = detail(error, ErrorInfo.class);
-    return BROKEN.contains(error.getStatus().getCode())
-        && (info.isEmpty() || Set.of("OUTCOME_UNKNOWN", "REQUEST_TIMED_OUT").contains(info.get().getReason()));
+    return BROKEN.contains(error.getStatus().getCode()); // a connection broke: what the node did is unknown
   }
 
   private static <T extends Message> Optional<T> detail(StatusRuntimeException error, Class<T> type) {
