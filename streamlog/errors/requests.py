@@ -16,11 +16,12 @@ class InvalidRequestError(StreamlogError):
 
 
 class SchemaRegistryError(InvalidRequestError):
-    """A schema registry refuses the client (wrong credentials, a redirection), or something else answers. Raised by
-    the client; the answer says nothing about the record that needs the schema. Details: `limit` (the HTTP status).
+    """A schema registry refuses the client (wrong credentials, a redirection), or its answer is not a registry's.
+    Raised by the client; the answer says nothing about the record that needs the schema. Details: `limit` (the HTTP
+    status).
     """
 
-    code = "SCHEMA_REGISTRY_REFUSED"
+    code = "SCHEMA_REGISTRY_ERROR"
 
 
 class RequestTooLargeError(StreamlogError):

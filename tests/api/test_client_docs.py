@@ -44,7 +44,7 @@ def test_each_reason_has_its_status_and_an_action_that_is_explained() -> None:
         "DESERIALIZATION_FAILED",
         "MAX_POLL_INTERVAL_EXCEEDED",
         "NETWORK_EXCEPTION",
-        "SCHEMA_REGISTRY_REFUSED",
+        "SCHEMA_REGISTRY_ERROR",
         "SERIALIZATION_FAILED",
         "SSL_AUTHENTICATION_FAILED",
         "UNKNOWN_SERVER_ERROR",

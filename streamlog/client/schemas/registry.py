@@ -110,15 +110,16 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: RegistrySchema) -> int:
         """Its id; the same where it is registered already."""
-        return self._known(self._post(f"/subjects/{quote(subject, safe='')}/versions", schema))
+        return self._post(f"/subjects/{quote(subject, safe='')}/versions", schema)
 
     def look_up(self, subject: str, schema: RegistrySchema) -> int:
         """The id of a schema that is registered."""
-        return self._known(self._post(f"/subjects/{quote(subject, safe='')}", schema))
+        return self._post(f"/subjects/{quote(subject, safe='')}", schema)
 
     def latest(self, subject: str) -> NumberedSchema:
-        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return NumberedSchema(self._known(answer), answer.as_schema())
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        answer = self._get(path)
+        return NumberedSchema(_known("GET", path, answer), answer.as_schema())
 
     def version_of(self, subject: str, schema: RegistrySchema) -> int:
         """The version under which it is registered."""
@@ -151,19 +152,14 @@ class SchemaRegistry:
             self._follow(schema.references, found, depth - 1)
             found[one.name] = schema
 
-    def _post(self, path: str, schema: RegistrySchema) -> _Answer:
-        return self._ask("POST", path, _body(schema), _Answer)
+    def _post(self, path: str, schema: RegistrySchema) -> int:
+        return _known("POST", path, self._ask("POST", path, _body(schema), _Answer))
 
     def _get(self, path: str) -> _Answer:
         answer = self._ask("GET", path, None, _Answer)
         if not answer.schema:
             raise SchemaRegistryError(f"GET {path}: the answer is not a registry's: no schema")
         return answer
-
-    def _known(self, answer: _Answer) -> int:
-        if not 0 <= answer.id < 1 << 32:
-            raise InvalidRequestError("the schema registry answered without a valid id")
-        return answer.id
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, kind: type[T]) -> T:
         problem: StreamlogError | None = None
@@ -198,7 +194,7 @@ class SchemaRegistry:
             for part in response.iter_bytes():
                 data += part
                 if len(data) > ANSWER_BYTES_MAX:
-                    raise InvalidRequestError(f"the answer of {method} {url} exceeds {ANSWER_BYTES_MAX} bytes")
+                    raise SchemaRegistryError(f"the answer of {method} {url} exceeds {ANSWER_BYTES_MAX} bytes")
             return response.status_code, data
 
 
@@ -212,15 +208,24 @@ def _split(url: str) -> tuple[str, _Login]:
     authority, slash, path = rest.partition("/")
     login, at, host = authority.rpartition("@")
     if scheme not in ("http", "https"):
-        shown = url.strip().rpartition("@")[2]  # without a password
-        raise InvalidConfigError(f"{shown!r} is not the URL of a schema registry", field="urls")
-    if _HOST.fullmatch(host) is None:  # not shown: it may have a password
+        raise InvalidConfigError(  # without the URL, of which any part may be that of a password
+            "the URL of a schema registry must begin with http:// or https://: give http://HOST:PORT", field="urls"
+        )
+    if "@" in path or _HOST.fullmatch(host) is None:  # with '/' in the password, user and digits look like HOST:PORT
         raise InvalidConfigError(
-            "the URL of a schema registry has no valid host and port: write '/' and '@' of a password as %2F and %40",
+            "the URL of a schema registry has no valid host and port: write '/' and '@' of a password, and '@' of a"
+            " path, as %2F and %40",
             field="urls",
         )
     username, _, password = login.partition(":")
     return f"{scheme}{separator}{host}{slash}{path}", (unquote(username), unquote(password)) if at else None
+
+
+def _known(method: str, path: str, answer: _Answer) -> int:
+    """The id in an answer."""
+    if not 0 <= answer.id < 1 << 32:
+        raise SchemaRegistryError(f"{method} {path}: the answer is not a registry's: no valid id")
+    return answer.id
 
 
 def _body(schema: RegistrySchema) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from streamlog.errors import (
     InvalidConfigError,
     InvalidRequestError,
     NetworkError,
+    SchemaRegistryError,
     StreamlogError,
 )
 from streamlog.model import Offset
@@ -23,6 +24,8 @@ from streamlog.model import Offset
 from .registry_server import FakeRegistry, serving
 
 TEXT = '{"type": "string"}'
+_NO_SCHEME = "^the URL of a schema registry must begin with http:// or https://: give"
+_NO_HOST = "^the URL of a schema registry has no valid host and port: write '/' and '@' of a password"
 
 
 @pytest.fixture
@@ -79,8 +82,8 @@ def test_a_busy_registry_is_a_retriable_error(served: FakeRegistry, status: int)
         (302, b"", "status 302$"),
         (200, b"<html>", "is not a registry's"),
         (200, b'{"id": "1"}', "is not a registry's"),
-        (200, b'{"schema": "x"}', "without a valid id"),
-        (200, b'{"id": 4294967296}', "without a valid id"),
+        (200, b'{"schema": "x"}', "is not a registry's: no valid id"),
+        (200, b'{"id": 4294967296}', "is not a registry's: no valid id"),
     ],
 )
 def test_a_refusal_is_not_retriable(served: FakeRegistry, status: int, body: bytes, message: str) -> None:
@@ -133,8 +136,14 @@ def test_a_record_of_a_schema_that_the_registry_does_not_have_is_skipped(served:
 def test_an_answer_is_bounded(served: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry_module, "ANSWER_BYTES_MAX", 1000)
     served.failures = [(200, b'{"id": 1}' + b" " * 1000)]
-    with pytest.raises(InvalidRequestError, match="exceeds 1000 bytes"):
+    with pytest.raises(SchemaRegistryError, match="exceeds 1000 bytes"):
         SchemaRegistry(served.url).register("s", RegistrySchema(TEXT))
+    served.add("t-value", {"schema": TEXT})
+    served.failures = [(200, b" " * 1001)]
+    records, deserializers = decoding(served)
+    with pytest.raises(DeserializationError, match="exceeds 1000 bytes"):
+        records.finish()
+    assert deserializers.skipped_count == 0
 
 
 def test_addresses_are_tried_in_turn(served: FakeRegistry) -> None:
@@ -149,7 +158,7 @@ def test_an_invalid_answer_is_not_that_of_an_address_that_does_not_answer(
     served: FakeRegistry, ask: Callable[[SchemaRegistry], object]
 ) -> None:
     served.failures = [(200, b"{}")]
-    with pytest.raises(InvalidRequestError, match=r"no schema|without a valid id") as failed:
+    with pytest.raises(SchemaRegistryError, match=r"no schema|no valid id") as failed:
         ask(SchemaRegistry(f"http://127.0.0.1:1,{served.url}"))
     assert "127.0.0.1:1" not in failed.value.message.replace(served.url, "")
 
@@ -181,26 +190,29 @@ def test_each_url_has_its_own_login(served: FakeRegistry) -> None:
         assert served.headers[-1].get("Authorization") == sent
 
 
-def test_an_at_sign_in_the_path_is_no_login(served: FakeRegistry) -> None:
+def test_an_at_sign_in_the_path_is_encoded(served: FakeRegistry) -> None:
     with pytest.raises(StreamlogError):
-        SchemaRegistry(f"{served.url}/a@b").by_id(1)
-    assert served.requests == [("GET", "/a@b/schemas/ids/1")]
+        SchemaRegistry(f"{served.url}/a%40b").by_id(1)
+    assert served.requests == [("GET", "/a%40b/schemas/ids/1")]
     assert "Authorization" not in served.headers[-1]
 
 
 @pytest.mark.parametrize(
     ("urls", "message"),
     [
-        ("registry:8081", "'registry:8081' is not the URL"),
-        ("anna:secret@registry:8081", "^'registry:8081' is not the URL"),
-        ("http:/anna:secret@registry:8081", "^'registry:8081' is not the URL"),
-        ("https//anna:secret@registry/x", "^'registry/x' is not the URL"),
-        ("anna:se/cret@registry:8081", "^'registry:8081' is not the URL"),
-        ("", "'' is not the URL"),
-        ("http://anna:se/cret@h", "^the URL of a schema registry has no valid host and port: write '/' and '@'"),
+        ("registry:8081", _NO_SCHEME),
+        ("anna:secret@registry:8081", _NO_SCHEME),
+        ("http:/anna:secret@registry:8081", _NO_SCHEME),
+        ("https//anna:secret@registry/x", _NO_SCHEME),
+        ("anna:pass/secret@registry:8081", _NO_SCHEME),
+        ("", _NO_SCHEME),
+        ("http://anna:123/secret@h", _NO_HOST),
+        ("anna:secret/x@registry:8081", _NO_SCHEME),
+        ("http://anna:pass/secret@h", _NO_HOST),
         ([], "no URL of a schema registry is given"),
     ],
 )
 def test_addresses_that_are_refused(urls: str | list[str], message: str) -> None:
-    with pytest.raises(InvalidConfigError, match=message):
+    with pytest.raises(InvalidConfigError, match=message) as refused:
         SchemaRegistry(urls)
+    assert "secret" not in str(refused.value)
