@@ -19,6 +19,9 @@ _WORDS: Final = re.compile(
     r"|(?<=_)(tell|told|doom|doomed|anew|mend)(?=_|\b)|\b(tell|told|doom|doomed|anew|mend)(?=_)|PutOut",
     re.IGNORECASE,
 )
+_BEGINNINGS: Final = ("put", "puts", "putting", "is", "has", "of", "for")
+"""Of the phrases in the list."""
+_MARKS: Final = re.compile(r"^[\s#/*>-]*")
 _NOT_READ: Final = re.compile(
     r"_pb2\.pyi?$|released\.json$|^docs/(style\.md|images/)|^tests/test_vocabulary\.py$|^LICENSE$"
 )
@@ -36,9 +39,26 @@ def found(*paths: str) -> Iterator[tuple[str, int, str]]:
             text = (ROOT / name).read_text()
         except UnicodeDecodeError:
             continue
-        for number, line in enumerate(text.splitlines(), 1):
-            if _WORDS.search(line) and line.strip() not in _MEANT:
-                yield name, number, line.strip()
+        lines = text.splitlines()
+        for number in _numbers(lines):
+            line = lines[number - 1].strip()
+            if line not in _MEANT:
+                yield name, number, line
+
+
+def _numbers(lines: list[str]) -> Iterator[int]:
+    """Of the lines, from 1, in which such a word or phrase begins: a phrase may go on in the next line, behind its
+    indent and what marks it as a comment or a list.
+    """
+    before = ""
+    for number, line in enumerate(lines, 1):
+        if _WORDS.search(line):
+            yield number
+        if before.endswith(_BEGINNINGS):
+            both = f"{before} {_MARKS.sub('', line)}"
+            if any(found.start() < len(before) < found.end() for found in _WORDS.finditer(both)):
+                yield number - 1
+        before = line.rstrip()
 
 
 def test_the_words_are_the_fields() -> None:
@@ -52,6 +72,9 @@ def test_the_words_are_found() -> None:
         assert _WORDS.search(line), line
     for line in ("a telling-free line of notifications", "recommend", "amendment", "method"):
         assert not re.search(_WORDS, line.replace("telling", "")), line
+    broken = ["a # refusal for", "    # good ends it", "", "told", "- is", "  over"]
+    assert list(_numbers(broken)) == [1, 4, 5]
+    assert not list(_numbers(["the session is", "", "over there"]))
 
 
 if __name__ == "__main__":

@@ -234,7 +234,8 @@ def _whole_batches(
 
 def _restamped(data: bytes, doubts: Sequence[tuple[int, bytes]]) -> bytes:
     """Batches whose leader epoch is in doubt are served with the table's: followers are compared by the table. One that
-    copied another epoch would refuse the next batch for its lower one, or be cut there, with what is acknowledged.
+    copied another epoch would refuse the next batch for its lower one, or be truncated there, with what is
+    acknowledged.
     """
     if not doubts:
         return data
