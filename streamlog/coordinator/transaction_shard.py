@@ -413,9 +413,13 @@ class TransactionShard:
     def _being_completed(self, transactional_id: str) -> ConcurrentTransactionsError:
         missing = sorted(map(str, self._missing.get(transactional_id, ())))
         named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        where = f": its end is not written yet by the leader of {named}" if missing else ""
+        where = f": markers are missing in {named}" if missing else ""
+        remedy = (
+            "; if it stays so, 'streamlogctl topic describe --unavailable-partitions' lists partitions without a leader"
+        )
         return ConcurrentTransactionsError(
             f"the previous transaction of {transactional_id!r} is still being completed{where}; retry"
+            f"{remedy if missing else ''}"
         )
 
     async def _until_next_begins(self, transactional_id: str, deadline: float) -> None:

@@ -111,7 +111,7 @@ class VoterSet(Struct, frozen=True):
             missing = other.node_id
             raise VoterChangeInProgressError(
                 f"node {node_id} cannot be replaced while node {missing} is still to be added in the place of another "
-                f"voter: start node {missing}, or cancel that by `cluster remove-voter {missing}`",
+                f"voter: start node {missing}, or cancel that by 'streamlogctl cluster remove-voter {missing}'",
                 voter=missing,
             )
         pending = pending or other

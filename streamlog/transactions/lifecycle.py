@@ -491,6 +491,7 @@ def _producer(value: TransactionValue) -> TransactionalProducer:
 
 
 def _being_ended(transactional_id: str) -> ConcurrentTransactionsError:
+    """Clients get that of `TransactionShard._being_completed` instead, which names the partitions without markers."""
     return ConcurrentTransactionsError(f"the transaction of {transactional_id!r} is still being completed; retry")
 
 

@@ -53,10 +53,10 @@ def test_the_next_transaction_opens_behind_the_markers_and_does_not_end_before_t
     following = bench.run(bench.ending(producer)).producer
     bench.run(bench.adding(following))
     assert bench.state() is TransactionStatus.PREPARE_COMMIT
-    with pytest.raises(ConcurrentTransactionsError, match="not written yet by the leader of t-0; retry"):
+    with pytest.raises(ConcurrentTransactionsError, match="markers are missing in t-0; retry; if it stays so"):
         bench.run(bench.ending(following))
     bench.settle()
-    with pytest.raises(ConcurrentTransactionsError, match="not written yet by the leader of t-0; retry"):
+    with pytest.raises(ConcurrentTransactionsError, match="markers are missing in t-0; retry; if it stays so"):
         bench.run(bench.adding(following, T_1))
     ending = bench.start(bench.ending(following, commit=False))
     bench.link.reachable = True

@@ -28,15 +28,16 @@ throttle_option = click.option(
 
 async def set_throttle(admin: AsyncAdmin, rate: int) -> Callable[[AsyncAdmin], Awaitable[None]]:
     """On all nodes. Returns what restores the earlier values, unless others have been set, or replicas move, meanwhile.
-    InvalidRequestError where another limit is in force while replicas move: it may be that of those moves, which they
-    remove.
+    InvalidRequestError where another limit is in force while replicas move: the command that began the moves may have
+    set it, and would not find it at their end.
     """
     everywhere = ConfigResource.all_brokers()
     earlier = await _limits(admin)
     if any(value != str(rate) for value in earlier.values()) and await admin.list_partition_reassignments():
+        limits = ", ".join(f"{name}={value}" for name, value in earlier.items())
         raise InvalidRequestError(
-            "replicas are being moved at another rate already, and the limit holds for all moves: leave --throttle "
-            "out, or wait for their end (streamlogctl partition reassign --list). To change the rate of all: "
+            f"replicas are being moved with another limit ({limits}), and a limit holds for all moves: leave "
+            "--throttle out, or wait for their end (streamlogctl partition reassign --list). To change it at once: "
             f"{_ALTER}{' '.join(f'--set {name}={rate}' for name in _NAMES)}. To remove it: {REMOVE_LIMIT}",
             field="throttle",
         )

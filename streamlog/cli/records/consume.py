@@ -235,7 +235,7 @@ def milliseconds(text: str, option: str) -> int:
         found = -1
     if not 0 <= found <= INT64_MAX:
         raise click.BadParameter(
-            f"{text!r}: must be milliseconds since 1970, or a later time, such as 2026-11-21T15:00:00.",
+            f"{text!r}: must be milliseconds since 1970, or a time from 1970 on, such as 2026-11-21T15:00:00.",
             param_hint=option,
         )
     return found

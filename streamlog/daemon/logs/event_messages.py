@@ -14,7 +14,7 @@ from streamlog.ports.log_levels import REQUESTS
 SENTENCES: Final[Mapping[str, str]] = {
     "node_starting": "starting",
     "listening": "listens on {address}, others find it at {advertised}",
-    "cluster_wanted": "has no cluster id yet, asks the other nodes for it",
+    "cluster_wanted": "has no cluster id yet, requests it from the other nodes",
     "quorum_wanted": "belongs to cluster {cluster}, but has no log of the metadata in {path}. It waits until one of "
     "the other voters ({voters}) that has it answers: start them. If the log is elsewhere, set metadata.log.dir. Only "
     "to begin without data: empty log.dirs of all nodes",

@@ -360,8 +360,8 @@ def check_outcomes(prepared: PreparedPublish, outcomes: Sequence[WriteResult | S
     if isinstance(error, _REFUSALS) and len(errors) < len(outcomes):
         # A client that leaves out the refused record must not go on with its token.
         message = (
-            f"{error}; other records of the request are written: send it again unchanged, or go on with another "
-            "producer_token"
+            f"{error}; other records of the request are written: with this producer_token only send it again "
+            "unchanged, once the topic's settings accept it; with another one leave out the records that are written"
         )
         raise OutcomeUnknownError.restored(message, error.details).permanent() from error
     raise error

@@ -244,7 +244,11 @@ class SinkDriver:
         missing = [one for one, found in zip(writers, described, strict=True) if not _is_open(one, found)]
         if missing:
             names = ", ".join(one.transactional_id for one in missing[:_NAMED_MAX])
-            raise StreamlogSparkError(f"transactions of tasks were aborted before the commit: {names}")
+            more = f" and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
+            raise StreamlogSparkError(
+                f"transactions of tasks were aborted before the commit: {names}{more}; nothing of the micro-batch is"
+                " committed: start the query again, which repeats it"
+            )
 
     def _end_decided(self, log: SinkLog) -> None:
         """Commits the transactions of the last decision. If one is lost, that is the error of one commit only."""
@@ -285,7 +289,7 @@ class SinkDriver:
         if found.error is None and aborted and (found.producer_id, found.producer_epoch) == next_epoch:
             return LostTransactionError(
                 f"transaction {writer.transactional_id} was aborted by an operator although its commit was decided:"
-                " a part of its micro-batch is lost; when it is started again, the query continues after it"
+                " its rows of the micro-batch are lost. Start the query again: it continues with the next micro-batch"
             )
         return None
 

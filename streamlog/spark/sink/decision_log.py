@@ -79,7 +79,9 @@ class SinkLog:
             sent.result()
             self._producer.commit_transaction()
         except StreamlogError as error:
-            raise UndecidedError(f"the decision of sink {self._sink} was not written: {sentence(error)}") from None
+            raise UndecidedError(
+                f"the decision of sink {self._sink} was refused, or whether it is written is unknown: {sentence(error)}"
+            ) from None
         self.state = state
         self._producer.begin_transaction()
 

@@ -46,7 +46,7 @@ def test_whole_numbers_of_a_plan_in_quotes(tmp_path: Path, command: str) -> None
     ],
 )
 def test_a_time_before_1970_or_beyond_int64(option: str, time: str) -> None:
-    assert "must be milliseconds since 1970, or a later time" in refused(*option.split(), time)
+    assert "must be milliseconds since 1970, or a time from 1970 on" in refused(*option.split(), time)
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_a_limit_of_other_moves_is_not_replaced(served: ServedCluster, limits: d
     served.run("topic", "create", "t", "--replica-assignment", "1:2,1:2")
     served.run("partition", "reassign", "t-0", "--replicas", "1,3", "--throttle", "1000")
     said = refused(served.run("partition", "reassign", "t-1", "--replicas", "1,3", "--throttle", "2000"))
-    assert "the limit holds for all moves: leave --throttle out" in said
+    assert "a limit holds for all moves: leave --throttle out" in said
     assert "--set leader.replication.throttled.rate=2000" in said
     assert set(limits.values()) == {"1000"}
     assert served.run("partition", "reassign", "t-1", "--replicas", "1,3").stdout == "Moving t-1.\n"

@@ -474,7 +474,7 @@ def test_with_a_token_a_refusal_behind_written_records_does_not_say_that_nothing
         await cluster.start()
         await cluster.create(max_message_bytes="1000")
         given, messages = await token(cluster), records(bytes(800), bytes(2000), partition=0)
-        with pytest.raises(StreamlogError, match=r"record 1 has 2000 bytes.* another producer_token") as caught:
+        with pytest.raises(StreamlogError, match=r"record 1 has 2000 bytes.*with this producer_token only") as caught:
             await publish(cluster, *messages, producer_token=given)
         error = caught.value
         assert (error.code, retries(error), error.details["field"]) == ("OUTCOME_UNKNOWN", False, "records[1]")

@@ -147,7 +147,7 @@ def test_a_loss_is_reported_also_where_it_cannot_be_noted(admin: FakeAdmin, monk
     admin.refusal = ProducerFencedError("its epoch is higher")
     admin.rows[WRITER.transactional_id] = described(WRITER.transactional_id, TransactionState.COMPLETE_ABORT, epoch=1)
     monkeypatch.setattr(FakeLog, "decide", lambda *_: (_ for _ in ()).throw(UndecidedError("no answer")))
-    with pytest.raises(LostTransactionError, match="a part of its micro-batch is lost"):
+    with pytest.raises(LostTransactionError, match="its rows of the micro-batch are lost"):
         driver_with(SinkState(owner="r0", batch=0, writers=(WRITER,))).commit(0, [])
 
 

@@ -219,7 +219,7 @@ def test_a_zombie_that_is_no_longer_known_as_retired_does_not_decide(
         run = make(name)
         assert run.driver.commit(batch, run.stage_all(batch))
     writers = zombie.stage_all(3)
-    with pytest.raises(UndecidedError, match="was not written"):
+    with pytest.raises(UndecidedError, match="was refused, or whether it is written is unknown"):
         zombie.driver.commit(3, writers)
     zombie.driver.abort(3, writers)  # as Spark does
     assert values(cluster, topic) == rows_of([0, 1, 2])
@@ -262,11 +262,11 @@ def test_a_decided_transaction_that_is_aborted_is_reported_by_one_commit(
         first.driver.commit(0, writers)
     cluster.with_admin(lambda admin: admin.abort_transaction(writers[1].transactional_id))
     second = make("r2")
-    with pytest.raises(StreamlogSparkError, match="the query continues after it"):
+    with pytest.raises(StreamlogSparkError, match="it continues with the next micro-batch"):
         second.driver.abort(0, [second.stage(0, 0)])  # its other task failed; Spark only logs what this raises
     third = make("r3")
     lost = third.stage_all(0)
-    with pytest.raises(StreamlogSparkError, match="the query continues after it"):
+    with pytest.raises(StreamlogSparkError, match="it continues with the next micro-batch"):
         third.driver.commit(0, lost)
     third.driver.abort(0, lost)  # as Spark does
     fourth = make("r4")
