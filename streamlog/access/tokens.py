@@ -171,7 +171,7 @@ def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
     given = claims.get(name)
     if given is None:
         return None
-    # Not isfinite: it has no answer for an integer beyond the range of floats.
+    # Not math.isfinite: it raises OverflowError for an integer beyond the range of floats.
     if isinstance(given, bool) or not isinstance(given, int | float) or not -math.inf < given < math.inf:
         raise TokenError(f"its claim {name} is not a time")
     return int(min(max(given, 0), _TIME_MAX) * 1000)

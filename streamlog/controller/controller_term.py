@@ -172,8 +172,9 @@ class ControllerTerm:
         return await answer
 
     def _renew_session(self, command: BrokerHeartbeat) -> None:
-        """Only one that runs: none does before TakeOver is applied, nor one that has expired. Not of a node that lags:
-        its heartbeats must not keep it unfenced while none of them is decided.
+        """Restart the node's session timer when its heartbeat arrives, if the timer runs: none does before TakeOver is
+        applied, nor one that has expired. Not for a node that lags behind the horizon: its heartbeats must not keep it
+        unfenced while none of them is decided.
         """
         broker, context = self._view.image.brokers.get(command.broker_id), self._context()
         session = BrokerSessionTimer(command.broker_id)

@@ -42,8 +42,10 @@ READ_BYTES: Final = 128 << 10
 """Read and replayed in one step while loading: about 10 ms on the event loop."""
 REREAD_S: Final = 1.0
 """Pause before a range that is damaged, or being repaired, is read again."""
-CONTRADICTS: Final = "contradicts itself"
-"""In the reason of a shard that has failed: records are missing. Stopping the node would stop each later leader too."""
+CONTRADICTS: Final = "has records that contradict one another"
+"""In the reason of a shard that has failed: records are missing or stale. Stopping the node would stop each later
+leader, too.
+"""
 BATCH_BYTES: Final = 512 << 10
 """Size of the batches of one decision, unless a single record is larger."""
 

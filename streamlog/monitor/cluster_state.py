@@ -63,10 +63,14 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     min_insync_replicas: Mapping[str, int] = field(default_factory=dict)  # by topic, bounded by its replicas
     log_dirs: Sequence[NodeLogDirs] = ()
     log_dirs_at_s: float | None = None  # monotonic time at which they, and the offsets in them, were read; None: not
-    clock_skew_max_ms: Mapping[BrokerId, int] = field(default_factory=dict)  # of nodes whose clock differs at all
+    # of nodes whose clock differs by more than CLOCK_SKEW_READ_MS
+    clock_skew_max_ms: Mapping[BrokerId, int] = field(default_factory=dict)
     hanging: Sequence[OpenTransaction] = ()
-    transaction_errors: Mapping[BrokerId, StreamlogError] = field(default_factory=dict)  # with any, none is `hanging`
-    slow_at_s: float | None = None  # monotonic time at which configs and transactions were read; None: not
+    # of nodes that did not answer; while there is one, `hanging` is empty: none is reported as hanging by mistake
+    transaction_errors: Mapping[BrokerId, StreamlogError] = field(default_factory=dict)
+    slow_at_s: float | None = (
+        None  # monotonic time at which `min_insync_replicas` and transactions were read; None: not
+    )
     missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # parts that could not be read -> the error
 
     @property

@@ -431,7 +431,7 @@ class Node:
         self._clean_epoch = registration.broker_epoch
 
     async def _serve_cluster_id(self, member: QuorumMember) -> None:
-        """A node that asks for it asks for the voters too, and those in effect are in the log."""
+        """Identify responds with the voters in effect, too, once the log is open that has them."""
         await member.wait_until_open()
         self._identity.set_cluster(self._cluster_id, self._voters, member.logged_voters)
 

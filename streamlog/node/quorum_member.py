@@ -231,7 +231,7 @@ class ObserverMember:
         await self._observer.run()
 
     async def wait_until_open(self) -> None:
-        """It has none."""
+        """An observer has no log of the quorum."""
 
     async def stop(self) -> None:
         """Nothing to hand over or to save."""

@@ -155,8 +155,9 @@ class RaftNode:
         return self._need_running().core.voter_sets.voters
 
     def logged_voters(self) -> VoterSet:
-        """Those in effect by the log or its snapshot, of this node or of the one that it learned them from at its first
-        start, since they do not name this node; empty while only its settings are known, or it is not up.
+        """The voters in effect by the log or a snapshot, or, before there is one, those that this node received at its
+        first start: unlike those of its settings they do not include it. Empty while only the settings are known, or
+        before the member runs.
         """
         if self._running is None:
             return VoterSet()

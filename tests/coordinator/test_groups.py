@@ -237,7 +237,9 @@ def test_records_that_contradict_one_another_end_the_shard_and_not_the_node(benc
     records = batch([value for _, value in written], keys=[key for key, _ in written])
     bench.rig.do(lambda: append_to(bench.rig.leader(OFFSETS_TOPIC), records, Acks.ALL))
     bench.restart()
-    with pytest.raises(CoordinatorNotAvailableError, match=r"contradicts itself: .* two owners, 'a' and 'b'"):
+    with pytest.raises(
+        CoordinatorNotAvailableError, match=r"has records that contradict one another: .* two owners, 'a' and 'b'"
+    ):
         bench.beat()
     assert len(bench.rig.probed("coordinator_failed")) == 1
 

@@ -391,8 +391,8 @@ class PublishRequest(_message.Message):
     that got no response with the same records and the same token: records that are already in the log are not written
     again, and the response has their offsets. Only one request at a time may use a token. With a token the call fails if
     any record was not written. After any failure either send it again unchanged, or take another token: with this one,
-    other records are refused with OUT_OF_ORDER_SEQUENCE or OUTCOME_UNKNOWN, or pass for those of the first request, and
-    are lost. Add no partitions to the topic, and do not change its max.message.bytes, before the first request to it has a
+    other records are refused with OUT_OF_ORDER_SEQUENCE or OUTCOME_UNKNOWN, or are taken for those of the first request,
+    and not written. Add no partitions to the topic, and do not change its max.message.bytes, before the first request to it has a
     response. Empty: a retry may write records twice. Opaque; at most 64 KiB.
     """
     @_builtins.property
@@ -582,12 +582,12 @@ class PublishStreamRequest(_message.Message):
     producer_token: _builtins.bytes
     """In the first request only: makes the whole stream idempotent. After a disconnect, open another stream, on any node, with
     the `producer_token` of the last response, and send all requests that got no response again, in the same order. Limits
-    as in PublishRequest. A record that the topic's settings refuse ends the stream, and so does an unknown topic: it may
-    have been accepted before the disconnect, or may be later. Only what is wrong by itself fails alone. After any failure
-    either send all of these requests again unchanged, or take another token: some of their records may be written, and
-    with this one others pass for them, and are lost. On a transactional stream it ends what the disconnected stream left:
-    the first response has `former_outcome`, and an open transaction has been aborted. PRODUCER_FENCED if another producer
-    has used the id since.
+    as in PublishRequest. A record that the topic's settings refuse, and an unknown topic, end the stream: the
+    record may have been accepted before the disconnect, or may be later. A record that is invalid with any settings fails
+    alone. After any failure either send all requests that got no response again unchanged, or take another token: some of
+    their records may be in the log, and with this token other records would be taken for repeats and not written. On a
+    transactional stream it ends what the disconnected stream left: the first response has `former_outcome`, and an open
+    transaction has been aborted. PRODUCER_FENCED if another producer has used the id since.
     """
     end: Global___TransactionEnd.ValueType
     """Ends the transaction after the records and offsets of this request and of all previous ones. Further requests may be

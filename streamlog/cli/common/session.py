@@ -161,14 +161,14 @@ def open_admin(target: Target) -> AsyncAdmin:
 @contextmanager
 def showing_warnings() -> Iterator[None]:
     """Prints a client's warnings about its settings to standard error, without their place in our code. Each once: a
-    command that waits makes a client at every look.
+    command that waits opens a client for each query.
     """
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield
     context = click.get_current_context(silent=True)
-    said = {} if context is None else context.meta.setdefault(__name__, {})
+    said: set[str] = set() if context is None else context.meta.setdefault(__name__, set())
     for text in [without_place(str(one.message)) for one in found]:
         if text not in said:
-            said[text] = True
+            said.add(text)
             say(f"Warning: {text}", err=True)

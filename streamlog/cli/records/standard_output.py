@@ -1,5 +1,5 @@
-"""Standard output in an event loop: a thread writes what a pipe has no room for, or a terminal, since they block while
-their reader is slow, and a member's heartbeats go on meanwhile.
+"""Standard output in an event loop: a thread writes what does not fit into a pipe's buffer, and all that goes to a
+terminal: such writes block while the reader is slow, and a member's heartbeats must go on.
 
 It is a daemon thread, and writes to the descriptor itself: neither a pending write nor the lock of `sys.stdout` that it
 would hold may prevent the process from exiting.
@@ -18,7 +18,9 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 _LAST_S: Final = 0.1
-"""For a write whose reader has what it wanted, and ends this process: its thread may not have returned yet."""
+"""How long a write is waited for when it is cancelled: a reader may have taken all of it before it interrupts this
+process, and then it counts as written.
+"""
 
 
 async def write(data: bytes) -> bool:
@@ -54,9 +56,9 @@ def _write_at_once(fd: int, data: bytes) -> memoryview:
         _write_all(fd, left)
         return left[:0]
     if stat.S_ISFIFO(mode):
-        room = select.poll()
-        room.register(fd, select.POLLOUT)
-        while left and room.poll(0):  # then it takes PIPE_BUF bytes
+        writable = select.poll()
+        writable.register(fd, select.POLLOUT)
+        while left and writable.poll(0):  # then it takes PIPE_BUF bytes
             left = left[os.write(fd, left[: select.PIPE_BUF]) :]
     return left
 

@@ -43,7 +43,9 @@ async def report_waits(target: Target, topic: str, waiting_for: Callable[[], obj
 async def reporting_silence(
     target: Target, topics: Sequence[str], received: Callable[[], int | None]
 ) -> AsyncIterator[None]:
-    """Meanwhile says why no records of these topics arrive. `received`: how many have; None: none is awaited."""
+    """Meanwhile says why no records of these topics arrive. `received`: how many have; None: output is being
+    written, so that none is awaited.
+    """
     notices = asyncio.create_task(report_silence(target, topics, received))
     try:
         yield

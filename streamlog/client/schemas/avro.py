@@ -126,8 +126,9 @@ def compiled(registry: SchemaRegistry, schema: RegistrySchema) -> Any:
 
 
 def _with_named(parsed: Any, named: Mapping[str, Any]) -> Any:
-    """fastavro reads and writes with the referenced schemas in the dict that it is given. parse_schema leaves them in
-    that of a record only, not in those of arrays and maps, of members of a union, and of what is only a name.
+    """fastavro looks the referenced schemas up in the dict of the schema that it reads or writes with. parse_schema
+    stores them only in that of a record: here they are added to those of arrays, maps and members of a union, and of a
+    schema that is only a name.
     """
     if isinstance(parsed, list):
         return [_with_named(one, named) for one in parsed]

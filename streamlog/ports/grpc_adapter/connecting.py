@@ -18,8 +18,8 @@ NO_ROUTE: Final = frozenset({errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNO
 
 
 async def connected_socket(host: str, port: int, timeout_s: float) -> socket.socket:
-    """OSError, the most doubtful of all addresses: a refusal only where no address that can be reached fails in another
-    way. TimeoutError: one does not answer. Each gets its share of the time that is left.
+    """OSError: ConnectionRefusedError only if each address to which there is a route has refused, since callers take it
+    for a process that does not run. TimeoutError: one does not answer. Each gets its share of the time that is left.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
@@ -35,11 +35,11 @@ async def connected_socket(host: str, port: int, timeout_s: float) -> socket.soc
             failures.append(error)
     if not failures:
         raise socket.gaierror(socket.EAI_NONAME, f"{host} has no address")
-    raise _most_doubtful(failures)
+    raise _least_conclusive(failures)
 
 
-def _most_doubtful(failures: Sequence[OSError]) -> OSError:
-    """A refusal is taken for the end of the process there, so it must be all that is known."""
+def _least_conclusive(failures: Sequence[OSError]) -> OSError:
+    """A refusal says most about the process there, so it is chosen last."""
     if any(isinstance(error, TimeoutError) for error in failures):
         return TimeoutError()
     known = [error for error in failures if error.errno not in NO_ROUTE] or failures

@@ -165,7 +165,7 @@ class Guard:
 
     def _remember(self, operation: AclOperation, kind: AclResourceType, name: str | None, answer: bool) -> bool:
         if self._asked is not None and (answer or self._row.ends_on_grant):
-            self._asked.setdefault((operation, kind, name), answer)  # another one ends the stream, in a moment
+            self._asked.setdefault((operation, kind, name), answer)  # the first: `changed` compares with it
             if len(self._asked) > REMEMBERED_MAX:
                 self._asked = None
         return answer

@@ -332,7 +332,8 @@ class _Pace:
         self._info = info
         self._bucket: RateBucket | None = None
         self._place = 0.0  # in this bucket, behind what was sent last
-        self._waited_s = waited_s  # not reported yet; a response that is sent during a wait takes what it was before
+        # Not reported yet. `+= await` would read it before the wait, and so restore what is reported meanwhile.
+        self._waited_s = waited_s
         self._time = time  # None: of a unary call
 
     @property

@@ -76,7 +76,8 @@ class RoutedWriter:
             try:
                 return await self._attempt(write, acks, deadline, placed)
             except OutOfOrderSequenceError as error:
-                failure: StreamlogError = error  # an earlier batch is still in flight, or lost
+                # An earlier batch is in flight or lost, or this one is a repeat that is not committed yet.
+                failure: StreamlogError = error
                 written = 0 if write.base_sequence is None else error.written_of(write.base_sequence, write.count)
                 if written == write.count:
                     if error.is_committed:

@@ -7,9 +7,10 @@ scrubber, and by `partition repair --dry-run`.
     a leader epoch that only the log's table contradicts> in doubt: another replica shows which of the two is wrong
 
 Missing offsets are damage too in a log that has never been compacted: before a batch, or at the end of a segment (the
-file was truncated, or the next one is missing). The batch behind them is in doubt: a base offset is outside of the CRC.
-So are those that join it, where the next one or the end does not join them: the offsets of several may be damaged. And
-so are those behind a corrupt batch: how many offsets that had shows only the next one's.
+file was truncated, or the next one is missing). The CRC does not cover a base offset, so that of the first batch
+behind missing offsets, or behind a corrupt batch, is in doubt: it alone shows how many offsets are missing. An entry of
+the offset index for this batch, or for one that is contiguous with it, confirms it. Where the next batch, or the end of
+the segment, is not contiguous with those that are not confirmed, the offsets of all of them are in doubt.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class _Examination:
         self._bound = log.segments.end_of(index, log.log_end_offset)
         self._damages: list[SegmentDamage] = []
         self._intact: list[VerifiedRange] = []
-        # Position and base offset of a batch behind a gap or a corrupt one. All since have joined, none is indexed.
+        # Position and base offset of the first batch behind missing offsets or a corrupt batch, while all since are
+        # contiguous with it and none is in the offset index.
         self._unconfirmed: tuple[int, Offset] | None = None
         self._places: dict[int, BatchHeader] = {}  # of the batches that the offset index may name
         self._times: dict[Offset, int] = {}  # in the time index, of batches that were not found yet

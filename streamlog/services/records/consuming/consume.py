@@ -216,7 +216,7 @@ class _Stream:
             if self._left is None:
                 batch = await self._member.next_batch(lambda: self._credits > 0)
                 if batch is not None:
-                    # No partition is revoked meanwhile: only `next_batch` begins that.
+                    # No partition is revoked meanwhile: only `next_batch` and `settle_until` do that, in this task.
                     self._left = batch, await batch.fields_by(self._workers)
             elif self._credits > 0:
                 await self._send_some(*self._left)
