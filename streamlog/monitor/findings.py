@@ -250,12 +250,10 @@ def _unread(node_id: int, what: str, error: StreamlogError) -> HealthFinding:
 
 
 def _transactions(state: ClusterState, silent: Set[int]) -> Iterator[HealthFinding]:
+    skipped = {NO_BROKER, *silent}  # findings already: partitions without a leader, nodes that are silent
     for node_id, error in state.transaction_errors.items():
-        if (
-            node_id == NO_BROKER or node_id in silent
-        ):  # no leader of partitions of __transaction_state: a finding already
-            continue
-        yield _unread(node_id, "open transactions", error)
+        if node_id not in skipped:
+            yield _unread(node_id, "open transactions", error)
     partitions = sorted({str(one.partition) for one in state.hanging})
     if partitions:
         yield HealthFinding(

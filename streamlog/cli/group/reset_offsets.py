@@ -237,7 +237,7 @@ def _parsed_plan(path: str, rows: Iterable[list[str]], name: str) -> dict[TopicP
         if not row:
             continue
         cells = [cell.strip() for cell in row]
-        if len(cells) not in _PLAN_COLUMNS or not all(map(is_number, cells[-2:], (INT32_MAX, INT64_MAX))):
+        if len(cells) not in _PLAN_COLUMNS or not (is_number(cells[-2], INT32_MAX) and is_number(cells[-1], INT64_MAX)):
             raise click.UsageError(f"{path}: line {number}: must be topic,partition,offset.")
         if len(cells) == max(_PLAN_COLUMNS) and cells[0] != name:
             continue

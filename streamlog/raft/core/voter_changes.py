@@ -106,7 +106,7 @@ class VoterChanges:
         if node_id == self._raft.me.id:
             raise InvalidRequestError("the leader cannot replace itself: hand over the leadership first", field="voter")
         voters = self._voter_sets.voters
-        voters.with_removed(node_id).with_added(voter)
+        voters.with_removed(node_id).with_added(voter)  # raises what either of the two entries would
         voters.with_removed(node_id, pending=voter)
         self._begin(_Change(done=done, remove=node_id, add=voter))
 

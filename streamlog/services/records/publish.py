@@ -57,11 +57,8 @@ STICKY_BYTES: Final = 262_144
 # Refused records of a request with the whole error; a response of 10,000 of them would exceed a message.
 _WHOLE_ERRORS_MAX: Final = 1_000
 _NEW_TOPIC_S: Final = 0.5
-_REFUSALS: Final = (
-    InvalidRecordError,
-    InvalidTimestampError,
-    MessageTooLargeError,
-)  # by a topic's settings, of a record
+# What a leader refuses a record for by a topic's settings.
+_SETTINGS_REFUSALS: Final = (InvalidRecordError, InvalidTimestampError, MessageTooLargeError)
 _DEFAULT_OPTIONS: Final = convert.publish_options(pb.PublishOptions())
 
 
@@ -77,22 +74,25 @@ class PreparedPublish(Struct, frozen=True, kw_only=True):
 
     records: Mapping[int, NewRecord]  # those that are valid, by their index in the request
     refused: Mapping[int, StreamlogError]  # the others
-    doubted: Mapping[int, StreamlogError]  # of `records`: why the topic's settings refuse them, unless they are written
+    # Of `records`: why the topic's settings refuse them as of now, unless a leader has them already.
+    refused_by_settings: Mapping[int, StreamlogError]
     batches: Sequence[PlacedBatch]
     acks: Acks
     token: ProducerToken | None  # for the next request
 
     def doubted_partitions(self) -> list[PartitionId]:
-        if not self.doubted:  # of most requests; their rows need not be looked at
+        """Those with records that the topic's settings refuse as of now."""
+        if not self.refused_by_settings:  # of most requests; their rows need not be looked at
             return []
-        found = (one.write.partition for one in self.batches if not self.doubted.keys().isdisjoint(one.rows))
+        rows = self.refused_by_settings.keys()
+        found = (one.write.partition for one in self.batches if not rows.isdisjoint(one.rows))
         return list(dict.fromkeys(found))
 
     def reason(self, batch: PlacedBatch, error: StreamlogError) -> StreamlogError:
         """Of the leader's `error`: the record that the batch was refused for, if that is known."""
-        if not isinstance(error, _REFUSALS):
+        if not isinstance(error, _SETTINGS_REFUSALS):
             return error
-        return next((self.doubted[row] for row in batch.rows if row in self.doubted), error)
+        return next((self.refused_by_settings[row] for row in batch.rows if row in self.refused_by_settings), error)
 
 
 class Preparation:
@@ -142,7 +142,7 @@ class Preparation:
         now_ms = self._clock.wall_ms()
         records: dict[int, NewRecord] = {}
         refused: dict[int, StreamlogError] = {}
-        doubted: dict[int, StreamlogError] = {}
+        by_settings: dict[int, StreamlogError] = {}
         for index, message in enumerate(messages):
             try:
                 record = convert.new_record(message, index, now_ms)
@@ -157,7 +157,7 @@ class Preparation:
                 continue
             records[index] = record
             if refusal is not None:
-                doubted[index] = refusal
+                by_settings[index] = refusal
         seed = self._seed(topic, options.partitioner, records, token, repeatable=repeatable)
         chosen = choose(list(records.values()), options.partitioner, count, seed, STICKY_BYTES)
         partitions = dict(zip(records, chosen, strict=True))
@@ -172,7 +172,12 @@ class Preparation:
             if repeatable:
                 token.check_size()
         return PreparedPublish(
-            records=records, refused=refused, doubted=doubted, batches=batches, acks=options.acks, token=token
+            records=records,
+            refused=refused,
+            refused_by_settings=by_settings,
+            batches=batches,
+            acks=options.acks,
+            token=token,
         )
 
     async def _topic(self, name: str, call: Call) -> Topic:
@@ -311,7 +316,7 @@ async def write_all(
     writer: RoutedWriter, prepared: PreparedPublish, deadline: float
 ) -> list[WriteResult | StreamlogError]:
     """The outcome of each batch. Partitions are written concurrently, the batches of one partition in order. Those with
-    doubted records come first: where a leader refuses these, the others are not written.
+    records that the topic's settings refuse come first: where one of these fails, the others are not written.
     """
     if len(prepared.batches) == 1:  # of most calls; without a task of its own
         (batch,) = prepared.batches
@@ -357,7 +362,7 @@ def check_outcomes(prepared: PreparedPublish, outcomes: Sequence[WriteResult | S
         return
     unknown = next((error for error in errors if isinstance(error, OutcomeUnknownError)), None)
     error = unknown or prepared.refused.get(0) or errors[0]
-    if isinstance(error, _REFUSALS) and len(errors) < len(outcomes):
+    if isinstance(error, _SETTINGS_REFUSALS) and len(errors) < len(outcomes):
         # A client that leaves out the refused record must not go on with its token.
         message = (
             f"{error}; other records of the request are written: with this producer_token only send it again "

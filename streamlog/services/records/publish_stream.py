@@ -143,9 +143,10 @@ class _Stream:
         self._token = prepared.token
         deadline = self._clock.monotonic() + options.timeout_ms / 1000
         queued = [(placed, self._queues.join(placed.write)) for placed in prepared.batches]
-        if prepared.doubted:
+        if prepared.refused_by_settings:
             work = [self._write(prepared, *one, deadline) for one in queued]
         else:
+            # Without a coroutine in between, as for nearly all requests.
             work = [self._queues.write(one, prepared.acks, deadline) for _, one in queued]
         writes = [tasks.create_task(counted(one)) for one in work]
         self.answers.add(tasks.create_task(counted(self._answer_of(prepared, writes))))

@@ -64,14 +64,14 @@ class StreamSink(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         if written:
-            with _driver(written[0], self._rules) as driver:
+            with _KeptDriver(written[0], self._rules) as driver:
                 driver.commit(batchId, _writers(written))
 
     @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         if written:
-            with _driver(written[0], self._rules) as driver:
+            with _KeptDriver(written[0], self._rules) as driver:
                 driver.abort(batchId, _writers(written))
 
 
@@ -97,7 +97,7 @@ class BatchSink(DataSourceArrowWriter):
         if not self._named:
             self._end(written, commit=True)
         elif written:
-            with self._driver() as driver:
+            with self._own_driver() as driver:
                 driver.commit(self._batch, _writers(written))
 
     @without_traceback
@@ -106,10 +106,10 @@ class BatchSink(DataSourceArrowWriter):
         if not self._named:
             self._end(written, commit=False)
         else:
-            with self._driver() as driver:
+            with self._own_driver() as driver:
                 driver.abort(self._batch, _writers(written))
 
-    def _driver(self) -> SinkDriver:
+    def _own_driver(self) -> SinkDriver:
         """Not kept for other commits: there are none of this run."""
         return SinkDriver(self._sink, self._run, self._rules.client)
 
@@ -136,7 +136,7 @@ class BatchSink(DataSourceArrowWriter):
             _log.warning("open transactions of killed tasks will be aborted after their timeout: %s", error)
 
 
-class _driver:
+class _KeptDriver:
     """The stream's driver in this process; recreated after an error."""
 
     def __init__(self, written: TaskCommitMessage, rules: SinkRules) -> None:

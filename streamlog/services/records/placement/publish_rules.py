@@ -20,8 +20,8 @@ from streamlog.records.header import HEADER_SIZE
 
 _RECORD_OVERHEAD: Final = HEADER_SIZE + 64
 """Upper bound of a batch's bytes for one record, beside key, value and headers."""
-_RECORD_AND_COUNT: Final = _RECORD_OVERHEAD + 5
-"""Also for the number of headers."""
+_HEADERS_OVERHEAD: Final = _RECORD_OVERHEAD + 5
+"""The same for one record with headers: their number besides."""
 _HEADER_BYTES: Final = 10
 """Upper bound for the lengths of a header's key and value."""
 _TOPICS_MAX: Final = 1_000
@@ -57,7 +57,7 @@ class PublishRules:
     def refusal(self, record: NewRecord, index: int, now_ms: int) -> StreamlogError | None:
         """Why its leader would refuse it now; None: it would not."""
         size = record.size_bytes
-        if record.headers and size + _HEADER_BYTES * len(record.headers) + _RECORD_AND_COUNT > self.size_max:
+        if record.headers and size + _HEADER_BYTES * len(record.headers) + _HEADERS_OVERHEAD > self.size_max:
             size = len(record.key or b"") + len(record.value or b"") + len(encode_headers(record.headers))
         if size + _RECORD_OVERHEAD > self.size_max:
             return MessageTooLargeError(
