@@ -23,6 +23,7 @@ from streamlog.errors import (
     InvalidTransactionStateError,
     LeaderNotAvailableError,
     StreamlogError,
+    UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
 from streamlog.metadata.configs.node_configs import NodeConfigs
@@ -185,7 +186,10 @@ class TransactionQueries:
     def _coordinator_of(self, transactional_id: str) -> BrokerId:
         """UnknownProducerIdError: without their topic there are no ids; CoordinatorNotAvailableError."""
         if self._view.image.topic_named(TRANSACTIONS_TOPIC) is None:
-            known(transactional_id, None)
+            raise UnknownProducerIdError(
+                f"unknown transactional id {transactional_id!r}: none has been used in this cluster yet",
+                field="transactional_id",
+            )
         return self._coordinator.coordinator_of(transactional_id)
 
     def _leader_of(self, partition: TopicPartition) -> BrokerId:
