@@ -4,6 +4,7 @@
     identity.py    the node id in a node's certificate
     material.py    key, chain and trusted authorities as loaded and checked from the ssl.* settings
     openssl.py     the same for Python's `ssl`: HTTPS
+    private_files.py     writes files that others must not read
     settings_files.py    the ssl.* settings that use the files of a directory
     described.py   the certificates in a file, for people
     callers.py     who may call the services between nodes

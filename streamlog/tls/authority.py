@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from streamlog.config.addresses import is_host_name
 from streamlog.errors import InvalidRequestError
 from streamlog.tls.identity import node_uri
+from streamlog.tls.private_files import write_whole
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 365
@@ -89,7 +89,7 @@ class Authority:
         self, node_id: int, hosts: Sequence[str], *, days: int = CERTIFICATE_DAYS, renew: bool = False
     ) -> Path:
         """Its keystore. `hosts`: the names and IP addresses by which clients and other nodes connect to it."""
-        names = [general_name(host) for host in hosts]
+        names = [_general_name(host) for host in hosts]
         uri = x509.UniformResourceIdentifier(node_uri(node_id))
         return self._issue(f"node-{node_id}", [*names, uri], [_SERVER, _CLIENT], days, renew=renew)
 
@@ -167,7 +167,12 @@ def _key_usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def general_name(host: str) -> x509.GeneralName:
+def check_host(host: str) -> None:
+    """InvalidRequestError if a certificate cannot name it."""
+    _general_name(host)
+
+
+def _general_name(host: str) -> x509.GeneralName:
     """InvalidRequestError if it is neither a name (possibly with `*.` before it) nor an address."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
@@ -183,19 +188,3 @@ def general_name(host: str) -> x509.GeneralName:
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def write_whole(path: Path, data: bytes, *, mode: int = 0o600, replace: bool = False) -> None:
-    """Whole or not at all, and never readable by others in between."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if replace:
-        temporary.replace(path)
-    else:
-        os.link(temporary, path)  # fails if it exists
-        temporary.unlink()

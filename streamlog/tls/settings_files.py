@@ -11,7 +11,8 @@ from streamlog.config.settings import tls_settings as tls
 from streamlog.config.settings.client_settings import SECURITY_PROTOCOL
 from streamlog.config.settings.node_settings import LISTENERS, NODE_ID
 from streamlog.config.settings.security_settings import AUTHORIZER_CLASS_NAME, SUPER_USERS
-from streamlog.tls.authority import CA_CERTIFICATE, ORGANIZATION, write_whole
+from streamlog.tls.authority import CA_CERTIFICATE, ORGANIZATION
+from streamlog.tls.private_files import write_whole
 
 ADMINISTRATOR: Final = "admin"
 

@@ -20,7 +20,7 @@ from streamlog.tls.authority import (
     CA_CERTIFICATE,
     CERTIFICATE_DAYS,
     Authority,
-    general_name,
+    check_host,
 )
 from streamlog.tls.described import DescribedCertificate, described
 from streamlog.tls.settings_files import (
@@ -78,7 +78,7 @@ def init(directory: Path, nodes: str) -> None:
     hosts = [host.strip() for host in nodes.split(",") if host.strip()]
     with _reported(directory):
         for host in hosts:
-            general_name(host)  # before anything is written
+            check_host(host)  # before anything is written
         authority = Authority.create(directory)
         for node_id, host in enumerate(hosts, start=1):
             authority.add_node(node_id, [host])
