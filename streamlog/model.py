@@ -35,6 +35,9 @@ ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 """Fences older instances of a producer id, 16 bits; -1: none."""
 
+TOPIC_CHARACTER: Final = "[a-zA-Z0-9._-]"
+"""A regular expression: one of the name of a topic."""
+
 NO_BROKER: Final = BrokerId(-1)
 NO_OFFSET: Final = Offset(-1)
 NO_LEADER_EPOCH: Final = LeaderEpoch(-1)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from streamlog.access.addresses import address_of
 from streamlog.errors import InvalidRequestError
+from streamlog.model import TOPIC_CHARACTER
 from streamlog.printable import escaped
 
 NAME_LENGTH_MAX: Final = 249
@@ -20,8 +21,7 @@ WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER, as in Kafka."""
 EVERY_USER: Final = "User:*"
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-"""As in `metadata.topics.names`."""
+_TOPIC_NAME: Final = re.compile(f"{TOPIC_CHARACTER}+")
 
 
 class AclResourceType(enum.IntEnum):

@@ -15,7 +15,7 @@ ALLOWED = {
     "regular_file": set(),
     "url_documents": {"regular_file"},
     "metrics": set(),
-    "access": {"errors", "printable"},
+    "access": {"errors", "model", "printable"},
     "aio": {"model"},
     "config": {"access", "model", "errors"},
     "ports": {"aio", "errors"},

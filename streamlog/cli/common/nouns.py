@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from streamlog.errors import InvalidRegularExpressionError, UnknownTopicOrPartitionError
-from streamlog.model import INT32_MAX, PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, TOPIC_CHARACTER, PartitionId, TopicPartition
 
 if TYPE_CHECKING:  # most commands start faster without
     from streamlog.client.admin.async_admin import AsyncAdmin
@@ -25,8 +25,8 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 _COMPLETION_TIMEOUT_MS: Final = 1_000
 _SHORT_HELP_MAX: Final = 200  # characters
-_DIGITS_MAX: Final = 100
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]*")
+_DIGITS_MAX: Final = 100  # of a number, with zeros before it
+_NAME: Final = re.compile(f"{TOPIC_CHARACTER}*")
 _TOPIC_PARTITION: Final = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})")
 
 
@@ -181,6 +181,15 @@ def is_number(text: str, most: int) -> bool:
     error of its own.
     """
     return text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= most
+
+
+def whole_number(given: object, least: int, most: int) -> int:
+    """ValueError. JSON in Python has fractions, Infinity and true besides; a number in quotes is one, too."""
+    if isinstance(given, str) and is_number(given.removeprefix("-"), most):
+        given = int(given)
+    if type(given) is not int or not least <= given <= most:
+        raise ValueError(f"{given!r} is not a whole number in {least}..{most}")
+    return given
 
 
 def node_ids(text: str, option: str) -> tuple[int, ...]:

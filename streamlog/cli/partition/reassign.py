@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import all_names, is_number, matching_topics, node_ids, topic_partition
+from streamlog.cli.common.nouns import all_names, matching_topics, node_ids, topic_partition, whole_number
 from streamlog.cli.common.output import Output, Row, output_option, say, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -117,7 +117,7 @@ def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
         document = json.loads(read_text(path, bytes_max=_PLAN_BYTES_MAX))
         found = [
             Reassignment(
-                at=TopicPartition(str(one["topic"]), PartitionId(_whole(one["partition"]))),
+                at=TopicPartition(str(one["topic"]), PartitionId(whole_number(one["partition"], 0, INT32_MAX))),
                 replicas=None if cancel else _node_list(one["replicas"]),
             )
             for one in document["partitions"]
@@ -135,19 +135,10 @@ def _from_file(path: str, *, cancel: bool) -> list[Reassignment]:
 
 
 def _node_list(given: object) -> list[int]:
-    """TypeError. A text is iterable, too: "12" would be nodes 1 and 2."""
+    """TypeError, ValueError. A text is iterable, too: "12" would be nodes 1 and 2."""
     if not isinstance(given, list):
         raise TypeError(f"{given!r} is not a list of nodes")
-    return [_whole(node) for node in given]
-
-
-def _whole(given: object) -> int:
-    """TypeError. A number in quotes is one, too."""
-    if isinstance(given, str) and is_number(given, INT32_MAX):
-        given = int(given)
-    if type(given) is not int:
-        raise TypeError(f"{given!r} is not a whole number")
-    return given
+    return [whole_number(node, 0, INT32_MAX) for node in given]
 
 
 def _show_moves(target: Target, output: Output, named: Sequence[TopicPartition]) -> None:

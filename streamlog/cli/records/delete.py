@@ -9,7 +9,15 @@ from typing import Final
 import click
 
 from streamlog.cli.common.failures import end_with
-from streamlog.cli.common.nouns import Noun, all_names, is_number, matching_topics, topic_partition, topics_argument
+from streamlog.cli.common.nouns import (
+    Noun,
+    all_names,
+    is_number,
+    matching_topics,
+    topic_partition,
+    topics_argument,
+    whole_number,
+)
 from streamlog.cli.common.output import Output, Row, output_option, show_rows
 from streamlog.cli.common.session import say_lost_quorum, with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -94,8 +102,8 @@ def _from_file(path: str) -> Before:
         document = json.loads(read_text(path, bytes_max=_FILE_BYTES_MAX))
         found: dict[TopicPartition, int | Bound] = {}
         for one in document["partitions"]:
-            at = TopicPartition(str(one["topic"]), PartitionId(_whole(one["partition"], 0, INT32_MAX)))
-            offset = _whole(one["offset"], _HIGH_WATERMARK, INT64_MAX)
+            at = TopicPartition(str(one["topic"]), PartitionId(whole_number(one["partition"], 0, INT32_MAX)))
+            offset = whole_number(one["offset"], _HIGH_WATERMARK, INT64_MAX)
             found[at] = Bound.LATEST if offset == _HIGH_WATERMARK else offset
     except InvalidConfigError as error:
         raise click.UsageError(f"{error.message}.") from None
@@ -106,15 +114,6 @@ def _from_file(path: str) -> Before:
     if not found:
         raise click.UsageError(f"{path} names no partitions.")
     return found
-
-
-def _whole(given: object, least: int, most: int) -> int:
-    """ValueError. JSON in Python has fractions, Infinity and true besides; a number in quotes is one, too."""
-    if isinstance(given, str) and is_number(given.removeprefix("-"), most):
-        given = int(given)
-    if type(given) is not int or not least <= given <= most:
-        raise ValueError(f"{given!r} is not a whole number in {least}..{most}")
-    return given
 
 
 @click.command

@@ -7,10 +7,11 @@ from typing import Final
 
 from streamlog.errors import InvalidTopicError
 from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
+from streamlog.model import TOPIC_CHARACTER
 
 # `topic-partition` and the suffix of a deleted directory must fit into the 255 bytes of a file name.
 NAME_LENGTH_MAX: Final = 249
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_LEGAL: Final = re.compile(f"{TOPIC_CHARACTER}+")
 
 
 def check_name(name: str, *, strict: bool, internal: bool = False) -> str | None:
@@ -29,7 +30,7 @@ def check_name(name: str, *, strict: bool, internal: bool = False) -> str | None
             f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed, and it cannot be "
             "'.' or '..'",
             field="name",
-            limit="[a-zA-Z0-9._-]",
+            limit=TOPIC_CHARACTER,
         )
     if internal:
         return None

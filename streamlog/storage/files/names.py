@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from streamlog.model import Offset, PartitionId, TopicPartition
+from streamlog.model import TOPIC_CHARACTER, Offset, PartitionId, TopicPartition
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -50,7 +50,7 @@ DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 FUTURE_SUFFIX: Final = "-future"
 
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
+_PARTITION = re.compile(f"(?P<topic>{TOPIC_CHARACTER}{{1,249}})" r"-(?P<partition>0|[1-9][0-9]{0,9})")
 _REMOVED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
 _FUTURE = re.compile(r".+\.[0-9a-f]{32}-future")
 _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<kind>\.[a-z]+)(?P<state>\.[a-z]+)?")

@@ -112,6 +112,7 @@ def test_a_file_of_kafkas_tool(served: ServedCluster, tmp_path: Path) -> None:
         ('{"topic": "t", "partition": 0, "replicas": [1, 2.5]}', "2.5 is not a whole number"),
         ('{"topic": "t", "partition": 0, "replicas": [true]}', "True is not a whole number"),
         ('{"topic": "t", "partition": 0.5, "replicas": [1]}', "0.5 is not a whole number"),
+        ('{"topic": "t", "partition": -1, "replicas": [1]}', "-1 is not a whole number in 0.."),
         ("", "names no partitions"),
     ],
 )

@@ -16,13 +16,13 @@ from typing import Final
 from streamlog.api.convert.records.subscribe import check_count
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.errors import InvalidRequestError, RequestTooLargeError
-from streamlog.model import INT32_MAX, INT64_MAX
+from streamlog.model import INT32_MAX, INT64_MAX, TOPIC_CHARACTER
 
 END: Final = "end"
 ID_LENGTH_MAX: Final = 8_000
 """It is sent back in a header, all of which together are bounded (listener.REQUEST_BYTES_MAX)."""
 
-_TOPIC: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):([0-9]{1,10}=[0-9]{1,19}(?:,[0-9]{1,10}=[0-9]{1,19})*)")
+_TOPIC: Final = re.compile(f"({TOPIC_CHARACTER}{{1,249}})" r":([0-9]{1,10}=[0-9]{1,19}(?:,[0-9]{1,10}=[0-9]{1,19})*)")
 
 Positions = dict[str, dict[int, int]]
 """Topic -> partition -> next offset."""
