@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -152,61 +152,113 @@ def consume(
         **({} if on_corrupt_batch is None else {"on.corrupt.batch": on_corrupt_batch}),
         **of_consumer,
     }
-    printed = skipped = received = 0  # records, corrupt batches, batches
-    began = writing = False
+    reading = _Reading(
+        target,
+        topic,
+        target.settings | given,
+        start=start,
+        partitions=partitions,
+        is_member=group is not None,
+        until_end=until_end,
+        max_messages=max_messages,
+        patience_s=None if timeout_ms is None else timeout_ms / 1_000,
+        output=output,
+    )
 
     async def run() -> None:
         escape = not raw and sys.stdout.isatty()
         form: OutputFormat | FormatTemplate = OutputFormat.of(form_texts, escape=escape)
         if template is not None:
             form = FormatTemplate(template, escape=escape)
-        with showing_warnings():
-            consumer = AsyncConsumer(target.settings | given)
-        topics = await matched_topics(target, topic)
-        # Its end without an error commits all that was returned: not where the output is closed in a batch.
-        with suppress(BrokenPipeError):
-            async with consumer, reporting_silence(target, topics, lambda: None if writing else received):
-                await while_open(read(consumer, topics, form))
-        if is_interrupted():
-            raise asyncio.CancelledError
-
-    async def read(consumer: AsyncConsumer, topics: list[str], form: OutputFormat | FormatTemplate) -> None:
-        nonlocal printed, skipped, received, began, writing
-        wanted = [
-            TopicPartition(one, PartitionId(number))
-            for one in topics
-            for number in partitions or range(await consumer.partition_count(one))
-        ]
-        is_member = group is not None
-        if is_member and is_expression(topic) and not until_end:
-            consumer.subscribe(pattern=topic)
-        elif is_member:
-            consumer.subscribe(topics)
-        else:
-            await consumer.assign(wanted, start=start)
-        began = True
-        ends = await consumer.end_offsets(wanted) if until_end else None
-        patience_s = None if timeout_ms is None else timeout_ms / 1_000
-        batches = _of_member(consumer, ends, patience_s) if is_member else _batches(consumer, ends, patience_s)
-        async for batch in batches:
-            received += 1
-            some = _wanted(batch, ends, None if max_messages is None else max_messages - printed)
-            writing = True
-            goes_on = await write(_lines(form, output, batch, some))
-            writing = False
-            printed += len(some)
-            skipped = consumer.corrupt_batches_skipped
-            if is_member:
-                _hand_back(consumer, batch, ends, some[-1][0] + 1 if printed == max_messages else None)
-            if printed == max_messages or not goes_on:
-                return
+        await reading.run(form)
 
     try:
         finish_with_records(target, run())
     finally:
-        if began:
-            without = f"; corrupt batches skipped: {skipped}" if skipped else ""
-            click.echo(f"Processed a total of {printed} messages{without}", err=True)
+        reading.say_processed()
+
+
+class _Reading:
+    """One run of the command, from a consumer to standard output."""
+
+    def __init__(
+        self,
+        target: Target,
+        topic: str,
+        settings: Mapping[str, Any],
+        *,
+        start: Start,
+        partitions: tuple[int, ...],
+        is_member: bool,
+        until_end: bool,
+        max_messages: int | None,
+        patience_s: float | None,
+        output: str,
+    ) -> None:
+        self._target = target
+        self._topic = topic
+        self._settings = settings
+        self._start = start
+        self._partitions = partitions
+        self._is_member = is_member
+        self._until_end = until_end
+        self._max_messages = max_messages
+        self._patience_s = patience_s
+        self._output = output
+        self._printed = 0  # records
+        self._skipped = 0  # corrupt batches
+        self._received = 0  # batches
+        self._began = False
+        self._writing = False
+
+    async def run(self, form: OutputFormat | FormatTemplate) -> None:
+        with showing_warnings():
+            consumer = AsyncConsumer(self._settings)
+        topics = await matched_topics(self._target, self._topic)
+        # Leaving `async with consumer` without an error commits all batches that were returned. Where the output was
+        # closed within a batch, the error has to pass it.
+        with suppress(BrokenPipeError):
+            async with consumer, reporting_silence(self._target, topics, self._awaited):
+                await while_open(self._read(consumer, topics, form))
+        if is_interrupted():
+            raise asyncio.CancelledError
+
+    def say_processed(self) -> None:
+        if self._began:
+            without = f"; corrupt batches skipped: {self._skipped}" if self._skipped else ""
+            click.echo(f"Processed a total of {self._printed} messages{without}", err=True)
+
+    def _awaited(self) -> int | None:
+        return None if self._writing else self._received
+
+    async def _read(self, consumer: AsyncConsumer, topics: list[str], form: OutputFormat | FormatTemplate) -> None:
+        wanted = [
+            TopicPartition(one, PartitionId(number))
+            for one in topics
+            for number in self._partitions or range(await consumer.partition_count(one))
+        ]
+        if self._is_member and is_expression(self._topic) and not self._until_end:
+            consumer.subscribe(pattern=self._topic)
+        elif self._is_member:
+            consumer.subscribe(topics)
+        else:
+            await consumer.assign(wanted, start=self._start)
+        self._began = True
+        ends = await consumer.end_offsets(wanted) if self._until_end else None
+        batches = (_of_member if self._is_member else _batches)(consumer, ends, self._patience_s)
+        async for batch in batches:
+            self._received += 1
+            some = _wanted(batch, ends, None if self._max_messages is None else self._max_messages - self._printed)
+            self._writing = True
+            goes_on = await write(_lines(form, self._output, batch, some))
+            self._writing = False
+            self._printed += len(some)
+            self._skipped = consumer.corrupt_batches_skipped
+            is_full = self._printed == self._max_messages
+            if self._is_member:
+                _seek_to_unprinted(consumer, batch, ends, some[-1][0] + 1 if is_full else None)
+            if is_full or not goes_on:
+                return
 
 
 def _start(offset: str | None, timestamp: str | None, partitions: tuple[int, ...], *, from_beginning: bool) -> Start:
@@ -291,11 +343,11 @@ async def _at_ends(consumer: AsyncConsumer, ends: dict[TopicPartition, Offset]) 
     return bool(mine) and all([await consumer.position(one) >= ends.get(one, Offset(0)) for one in mine])
 
 
-def _hand_back(
+def _seek_to_unprinted(
     consumer: AsyncConsumer, batch: ConsumerBatch, ends: dict[TopicPartition, Offset] | None, full_at: int | None
 ) -> None:
-    """What was not printed of a batch, since only what was printed is committed. Nothing more comes from a partition
-    that is at its end. `full_at`: one past the last record of --max-messages.
+    """Seek back to the first record of the batch that was not printed, since the position is what is committed; pause a
+    partition that has reached its end. `full_at`: one past the last record of --max-messages.
     """
     at = TopicPartition(batch.topic, batch.partition)
     stop = int(batch.next_offset) if full_at is None else full_at
