@@ -88,7 +88,7 @@ FAULTS: Final[dict[str, Series]] = {
         f'streamlog_group_committed_offset{{{A},group="g",topic="t",partition="0"}}': level(10, 10),
         'streamlog_high_watermark{instance="b",topic="t",partition="0"}': level(10, 200_000),
     },
-    "StreamlogHangingTransaction": {f"streamlog_oldest_transaction_age_seconds{{{A}}}": level(3, 4000)},
+    "StreamlogLongTransaction": {f"streamlog_oldest_transaction_age_seconds{{{A}}}": level(3, 4000)},
     "StreamlogEventLoopBlocked": slow("streamlog_event_loop_delay_seconds", A, "0.1", "5"),
 }
 

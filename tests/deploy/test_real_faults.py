@@ -287,12 +287,12 @@ def test_a_lagging_group(real: RealCluster) -> None:
         admin.alter_group_offsets("late", {at: row.log_end})
 
 
-@fires("StreamlogHangingTransaction")
+@fires("StreamlogLongTransaction")
 def test_a_transaction_that_stays_open(real: RealCluster) -> None:
     with Producer(bootstrap_servers=real.servers, transactional_id="slow") as producer:
         producer.begin_transaction()
         producer.send("work", b"x", partition=0).result(60)
-        real.prometheus.wait_for_alerts("StreamlogHangingTransaction")
+        real.prometheus.wait_for_alerts("StreamlogLongTransaction")
         producer.abort_transaction()
 
 
