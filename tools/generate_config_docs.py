@@ -14,6 +14,7 @@ from streamlog.config.setting import Section, Setting
 from streamlog.config.settings.client_settings import ADMIN, COMMON, CONSUMER, PRODUCER, TRACING
 from streamlog.config.settings.node_settings import NODE
 from streamlog.config.settings.tls_settings import TLS
+from streamlog.config.settings.token_settings import TOKENS
 from streamlog.config.settings.topic_defaults import SYNONYMS
 from streamlog.config.settings.topic_settings import TOPIC
 
@@ -28,6 +29,11 @@ not have are marked. A node reads a properties file and `--override name=value`,
 `streamlogd --print-config` shows the result. Sizes are in bytes, and durations in the unit at the end of the name.
 *Changes* is whether a setting can be changed while the nodes run (`streamlogctl`, `AlterConfigs`): read-only ones
 cannot, per-broker ones can for one node or for all, cluster-wide ones only for all nodes.
+
+`listener.name.NAME.ssl.*` are the settings `ssl.*` of the section Security for one listener,
+`listener.name.https.ssl.*` those for the `HTTPS://` addresses of `http.listeners` ([listeners](security.md#listeners)).
+A value may be a reference, `${file:PATH:KEY}` or `${env:NAME}`; in Python clients with `config.providers=file,env`
+([secrets](security.md#secrets)).
 """
 
 
@@ -41,7 +47,8 @@ def page() -> str:
     parts.append(_topics())
     parts.append("## Clients\n")
     producing, consuming, administering = (table.sections[1] for table in (PRODUCER, CONSUMER, ADMIN))
-    parts += [_section(part, changes=False) for part in (COMMON, producing, consuming, administering, TLS, TRACING)]
+    sections = (COMMON, producing, consuming, administering, TLS, TOKENS, TRACING)
+    parts += [_section(part, changes=False) for part in sections]
     return "\n".join(parts)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.config.settings.node_settings import NODE
 from streamlog.config.settings.topic_settings import TOPIC
 
@@ -25,4 +26,5 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_each_setting_is_on_it() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    assert [s.name for table in (NODE, TOPIC) for s in table if f"| `{s.name}` |" not in page] == []
+    tables = (NODE, TOPIC, PRODUCER, CONSUMER, ADMIN)
+    assert [s.name for table in tables for s in table if f"| `{s.name}` |" not in page] == []

@@ -14,7 +14,8 @@ from streamlog.config.settings.tls_settings import TLS
 
 SSL_CLIENT_AUTH: Final = Setting(
     "ssl.client.auth", OneOf(("required", "requested", "none")), "required", kafka="none",
-    doc="Whether a client's certificate is required, requested, or not requested; a node's is always required.")
+    doc="Whether a client's certificate is required, or none is requested; a node's is always required. requested is "
+    "for listener.name.https.ssl.client.auth alone: other listeners refuse it.")
 SSL_PRINCIPAL_MAPPING_RULES: Final = Setting(
     "ssl.principal.mapping.rules", Text(4_096, may_be_empty=True), "DEFAULT",
     doc="Rules, as RULE:pattern/replacement/[LU], that make a principal of a certificate's distinguished name.")
