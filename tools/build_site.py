@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from streamlog import client  # noqa: E402  of this checkout
 from tools import messages, proto_reference  # noqa: E402
 
-COPIED: Final = ("*.md", "docs/**/*.md", "docs/images/*", "deploy/**/*", "examples/*")
+COPIED: Final = ("*.md", "docs/**/*.md", "docs/images/*", "deploy/**/*", "examples/*", "kernel/README.md")
 # The sources alone, not what their builds fetch and generate.
 COPIED_EXAMPLES: Final = (
     "*/README.md",
@@ -35,6 +35,7 @@ COPIED_EXAMPLES: Final = (
     "java/src/**/*.java",
     "node/*.js",
     "node/client/*.js",
+    "rust/src/**/*.rs",
 )
 # A folder that a page names is a page of the site.
 FOLDERS: Final = {
@@ -82,7 +83,8 @@ def main(arguments: list[str]) -> int:
     (PAGES / "site.css").write_text(STYLE)
     config = ROOT / "build" / "mkdocs.yml"
     config.write_text(expanded_config())
-    what = ["serve"] if "--serve" in arguments else ["build", "--clean", "--quiet"]
+    # Not --quiet: strict counts the warnings that are logged.
+    what = ["serve"] if "--serve" in arguments else ["build", "--clean"]
     status = subprocess.run(
         [sys.executable, "-m", "mkdocs", *what, "--strict", "-f", str(config)], check=False
     ).returncode
