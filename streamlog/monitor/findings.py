@@ -223,8 +223,9 @@ def _disks(state: ClusterState, silent: Set[int]) -> Iterator[HealthFinding]:
                     subject=f"node {node.node_id}",
                     problem=f"Log directory {directory.path} of node {node.node_id} is offline.",
                     cause=_sentence(directory.error.message),
-                    remedy="Replace the disk, empty the directory and restart the node: it copies its replicas from "
-                    "other nodes.",
+                    remedy="If it is full, make space and restart the node. Otherwise see that its partitions have a "
+                    "leader (streamlogctl topic describe --unavailable-partitions), replace the disk and restart the "
+                    "node with an empty directory: it copies its replicas from the leaders.",
                 )
             elif directory.usable_bytes is not None and directory.total_bytes:
                 usable = directory.usable_bytes / directory.total_bytes

@@ -113,7 +113,9 @@ KINDS: Final[Mapping[RuleKind, KindDescription]] = {
     ),
     RuleKind.LOG_DIR_OFFLINE: KindDescription(
         text="a log directory is offline",
-        remedy="Replace the disk, empty the directory and restart the node: it copies its replicas from other nodes.",
+        remedy="If it is full, make space and restart the node. Otherwise see that its partitions have a leader "
+        "(streamlogctl topic describe --unavailable-partitions), replace the disk and restart the node with an empty "
+        "directory: it copies its replicas from the leaders.",
         filters=_NODES,
     ),
     RuleKind.SYNC_LATENCY: KindDescription(

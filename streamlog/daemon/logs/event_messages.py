@@ -102,8 +102,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "replica_unfit": "{partition} cannot be led by this node: {reason}",
     "replica_removed": "removed the replica of {partition} from this node (set aside as stray: {stray})",
     "topic_config_refused": "keeps the previous settings of topic {topic}: {reason}",
-    "log_directory_offline": "log directory {path} is offline (error {errno}): {reason}. Replace the disk and restart "
-    "the node; other directories go on",
+    "log_directory_offline": "log directory {path} is offline (error {errno}): {reason}. Make space or replace the "
+    "disk, and restart the node; other directories go on",
     "log_damaged": "{path} is damaged at position {position}: {reason}",
     "torn_tail_cut": "cut {cut_bytes} bytes at the end of {path}, position {position}, which were not completely "
     "written: {reason}",
