@@ -83,6 +83,7 @@ FAULTS: Final[dict[str, Series]] = {
     "StreamlogCertificateExpires": {  # promtool's clock begins at 0
         f'streamlog_certificate_expiry_timestamp_seconds{{{A},store="keystore"}}': level(40 * DAY_S, 29 * DAY_S)
     },
+    "StreamlogAuditDropped": {f'streamlog_audit_dropped_total{{{A},sink="file"}}': counter(0, 1)},
     "StreamlogCorruptBatches": {f'streamlog_topic_corrupt_batches_refused_total{{{A},topic="t"}}': counter(0, 1)},
     "StreamlogGroupLag": {  # the coordinator on one node, the leader on another one
         f'streamlog_group_committed_offset{{{A},group="g",topic="t",partition="0"}}': level(10, 10),

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import pytest
 
 from streamlog.api.pb import batches_pb2 as pb
-from streamlog.client import Producer
+from streamlog.client import Admin, Producer
 from streamlog.client.admin.values import ConfigChange, ConfigResource, ElectionType
 from streamlog.daemon.local_cluster import LocalCluster
 from streamlog.model import PartitionId, TopicPartition
@@ -259,6 +259,30 @@ def test_a_certificate_that_expires(tmp_path: Path) -> None:
             assert "expires in 19 days" in node.log.read_text()
             authority.add_node(1, ["127.0.0.1"], renew=True)
             prometheus.wait_until("renewed", lambda: "StreamlogCertificateExpires" not in prometheus.firing())
+    finally:
+        cluster.kill(node)
+
+
+@fires("StreamlogAuditDropped")
+def test_an_audit_topic_that_takes_no_events(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "audited")
+    cluster.create(1, 0, {"audit.log.topic": "audit"})
+    [node] = cluster.nodes
+    cluster.start(node)
+    try:
+        with Prometheus(tmp_path, [node.http.removeprefix("http://")]) as prometheus:
+            prometheus.wait_until("ready", lambda: bool(prometheus.query("streamlog_ready == 1")))
+            with Admin(bootstrap_servers=node.address) as admin:
+                admin.create_topic("audit", partitions=1)
+                resource = ConfigResource.topic("audit")
+
+                def change() -> None:
+                    admin.alter_config(resource, [ConfigChange(name="max.message.bytes", value="1")])
+
+                prometheus.wait_for_alerts("StreamlogAuditDropped", meanwhile=change)
+                assert "events are missing in topic audit" in node.log.read_text()
+                admin.alter_config(resource, [ConfigChange(name="max.message.bytes", value="1000000")])
+            prometheus.wait_until("taken", lambda: "StreamlogAuditDropped" not in prometheus.firing())
     finally:
         cluster.kill(node)
 
