@@ -23,7 +23,6 @@ INT64_MAX: Final = 2**63 - 1
 # Longer than any number, and below what int() takes quadratic time for.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _REAL: Final = re.compile(r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
-_URL_LOGIN: Final = re.compile(r"(?<=://)[^\s,]*@")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 TEXT_LENGTH_MAX: Final = 4_096
@@ -263,5 +262,7 @@ class ListOf(ValueKind[tuple[T_co, ...]], frozen=True):
 
 def shown(text: str) -> str:
     """`text` for an error message: on one line, truncated, and without the login of a URL."""
-    text = _URL_LOGIN.sub("***@", text)
+    scheme, mark, rest = text.partition("://")
+    if mark and "@" in rest:  # up to the last one: a password may have any character
+        text = f"{scheme}://***@{rest.rpartition('@')[2]}"
     return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."

@@ -68,9 +68,8 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     hanging: Sequence[OpenTransaction] = ()
     # of nodes that did not answer; while there is one, `hanging` is empty: none is reported as hanging by mistake
     transaction_errors: Mapping[BrokerId, StreamlogError] = field(default_factory=dict)
-    slow_at_s: float | None = (
-        None  # monotonic time at which `min_insync_replicas` and transactions were read; None: not
-    )
+    # monotonic time at which `min_insync_replicas` and the transactions were read; None: not
+    slow_at_s: float | None = None
     missing: Mapping[str, StreamlogError] = field(default_factory=dict)  # parts that could not be read -> the error
 
     @property

@@ -284,6 +284,13 @@ def test_urls_of_keys_and_tokens(url: str, said: str) -> None:
     assert "secret" not in text
 
 
+@pytest.mark.parametrize("name", ["sasl.oauthbearer.jwks.endpoint.url", "log.retention.ms"])
+def test_a_long_value_is_refused_at_once(name: str) -> None:
+    """In a time that grows with its length: other nodes and clients send such values."""
+    assert len(complaint(of_node, {name: "://" * 500_000})) < 1_000
+    assert "secret" not in complaint(of_node, {name: "x://" * 100_000 + "user:secret@host"})
+
+
 def test_a_client_needs_authorities_for_tls_and_a_certificate_whole_or_not_at_all() -> None:
     for load in (load_producer, load_consumer, load_admin):
         said = complaint(load, {"security.protocol": "SSL", "ssl.keystore.key": "x"})
