@@ -51,13 +51,17 @@ class HealthFinding(Struct, frozen=True, kw_only=True):
 Partitions = Sequence[tuple[str, PartitionDescription]]
 
 
-def findings_of(state: ClusterState) -> list[HealthFinding]:
-    """Critical ones first; empty: healthy."""
-    found = list(_all(state))
+def findings_of(state: ClusterState, not_answering: Set[int] = frozenset()) -> list[HealthFinding]:
+    """Critical ones first; empty: healthy.
+
+    `not_answering`: ids of nodes of which the caller has a finding already; that their log directories and
+    transactions could not be read has the same cause, and is not a finding of its own.
+    """
+    found = list(_all(state, not_answering))
     return sorted(found, key=lambda one: one.severity is not Severity.CRITICAL)
 
 
-def _all(state: ClusterState) -> Iterator[HealthFinding]:
+def _all(state: ClusterState, not_answering: Set[int]) -> Iterator[HealthFinding]:
     cluster = state.cluster
     if cluster is None:
         reason = next(iter(state.missing.values()))
@@ -73,7 +77,8 @@ def _all(state: ClusterState) -> Iterator[HealthFinding]:
     for node in cluster.nodes:
         yield from _node(node, state.clock_skew_max_ms.get(node.node_id, CLOCK_SKEW_MAX_MS))
     yield from _partitions(state, cluster)
-    silent = {node.node_id for node in cluster.nodes if node.state is NodeState.FENCED}  # a finding already
+    fenced = {node.node_id for node in cluster.nodes if node.state is NodeState.FENCED}  # a finding already
+    silent = fenced | not_answering
     yield from _disks(state, silent)
     yield from _transactions(state, silent)
     for what, error in state.missing.items():

@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from streamlog.cli.cluster.doctor.connections import unanswered_findings
+from streamlog.cli.cluster.doctor.connections import cluster_findings
 from streamlog.cli.common.output import Output, Row, output_option, show_json, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.monitor import HealthFinding, Severity, findings_of, read_cluster_state
+from streamlog.monitor import HealthFinding, Severity, read_cluster_state
 from streamlog.printable import escaped
 
 UNHEALTHY: Final = 3
@@ -38,8 +38,7 @@ def health(target: Target, output: Output, *, critical_only: bool) -> None:
     """
 
     async def examine(admin: AsyncAdmin) -> list[HealthFinding]:
-        state = await read_cluster_state(admin)
-        return [*findings_of(state), *await unanswered_findings(target, state.cluster)]
+        return await cluster_findings(target, await read_cluster_state(admin))
 
     found = with_admin(target, examine, needs_quorum=False)
     found = [one for one in found if one.severity is Severity.CRITICAL or not critical_only]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from streamlog.cli.cluster.doctor.connections import connection_findings
+from streamlog.cli.cluster.doctor.connections import cluster_findings, connection_findings
 from streamlog.cli.cluster.doctor.machine import machine_findings
 from streamlog.cli.cluster.health import UNHEALTHY, show_findings
 from streamlog.cli.common.output import Output, output_option
@@ -15,7 +15,7 @@ from streamlog.cli.common.paths import GivenPath
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.monitor import HealthFinding, Severity, findings_of, read_cluster_state
+from streamlog.monitor import HealthFinding, Severity, read_cluster_state
 
 
 @click.command
@@ -58,6 +58,6 @@ def with_cluster(target: Target) -> list[HealthFinding]:
 
     async def examine(admin: AsyncAdmin) -> list[HealthFinding]:
         state = await read_cluster_state(admin)
-        return [*findings_of(state), *await connection_findings(target, state.cluster)]
+        return [*await cluster_findings(target, state), *await connection_findings(target, state.cluster)]
 
     return with_admin(target, examine, needs_quorum=False)

@@ -16,7 +16,7 @@ from streamlog.cli.common.session import open_admin
 from streamlog.cli.common.target import UNREACHABLE_MS, Target
 from streamlog.client.admin.values import ClusterDescription, NodeDescription, NodeState
 from streamlog.errors import StreamlogError
-from streamlog.monitor import HealthFinding, Severity
+from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of
 from streamlog.tls.described import described, described_pem
 
 EXPIRY_WARNING: Final = datetime.timedelta(days=30)
@@ -25,29 +25,34 @@ ANSWER_MS: Final = 10_000
 _CLIENT_FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
 
-async def connection_findings(target: Target, cluster: ClusterDescription | None) -> list[HealthFinding]:
-    """Of the client's certificates, the nodes' addresses, and the certificates that the nodes show."""
-    found = [*file_findings(target.from_file), *await unanswered_findings(target, cluster)]
-    if cluster is not None and target.from_file.get("security.protocol", "").upper() in ("SSL", "SASL_SSL"):
-        active = [node for node in cluster.nodes if node.state is NodeState.ACTIVE]
-        for node, expires in zip(active, await asyncio.gather(*map(_certificate_of, active)), strict=True):
-            found += certificate_findings(f"node {node.node_id}", expires, _now())
-    return found
+async def cluster_findings(target: Target, state: ClusterState) -> list[HealthFinding]:
+    """Of the cluster's health, and of how its nodes answer from here: a node that does not answer is one finding.
 
-
-async def unanswered_findings(target: Target, cluster: ClusterDescription | None) -> list[HealthFinding]:
-    """Of the nodes that the metadata calls active: the others are findings of the cluster's health already. A node
-    that has failed is called active until its session times out; without a quorum for as long as that is missing.
+    Each node that the metadata calls active is called. One that has failed is called active until its session times
+    out; without a quorum for as long as that is missing.
     """
+    cluster = state.cluster
     if cluster is None:
-        return []
+        return findings_of(state)
     active = [node for node in cluster.nodes if node.state is NodeState.ACTIVE]
-    found = [one for some in await asyncio.gather(*(_answer_of(target, node) for node in active)) for one in some]
-    if found and all(voter.match_index is None for voter in cluster.voters):  # not from the quorum's leader
+    answers = await asyncio.gather(*(_answer_of(target, node) for node in active))
+    wrong = {node.node_id: found for node, found in zip(active, answers, strict=True) if found is not None}
+    found = [*findings_of(state, wrong.keys()), *wrong.values()]
+    if wrong and all(voter.match_index is None for voter in cluster.voters):  # not from the quorum's leader
         voters = voter_addresses(cluster)
         silent = await asyncio.to_thread(not_answering, voters)
         if no_quorum(voters, silent):
             found.append(_too_few_voters(len(voters) - sum(one in silent for one in voters), len(voters)))
+    return found
+
+
+async def connection_findings(target: Target, cluster: ClusterDescription | None) -> list[HealthFinding]:
+    """Of the client's certificates, and of those that the nodes show."""
+    found = [*file_findings(target.from_file)]
+    if cluster is not None and target.from_file.get("security.protocol", "").upper() in ("SSL", "SASL_SSL"):
+        active = [node for node in cluster.nodes if node.state is NodeState.ACTIVE]
+        for node, expires in zip(active, await asyncio.gather(*map(_certificate_of, active)), strict=True):
+            found += certificate_findings(f"node {node.node_id}", expires, _now())
     return found
 
 
@@ -63,34 +68,31 @@ def _too_few_voters(answering: int, count: int) -> HealthFinding:
     )
 
 
-async def _answer_of(target: Target, node: NodeDescription) -> list[HealthFinding]:
+async def _answer_of(target: Target, node: NodeDescription) -> HealthFinding | None:
+    """None: it answers at its address, and no other node does."""
     timeout_ms = min(target.request_timeout_ms, ANSWER_MS)
     alone = replace(target, servers=(node.address,), request_timeout_ms=timeout_ms)
     try:
         async with open_admin(alone) as admin:
             answered = (await admin.describe_node()).node_id
     except StreamlogError as error:
-        return [
-            HealthFinding(
-                severity=Severity.CRITICAL,
-                subject=f"node {node.node_id}",
-                problem=f"Node {node.node_id} does not answer at {node.address}, the address that it gives to clients.",
-                cause=f"It is down, hangs, or cannot be reached from this machine ({error.message}).",
-                remedy="Start it if it is down; else set its advertised.listeners to an address that clients reach, or "
-                "open its port in the firewall.",
-            )
-        ]
-    if answered != node.node_id:
-        return [
-            HealthFinding(
-                severity=Severity.CRITICAL,
-                subject=f"node {node.node_id}",
-                problem=f"At {node.address}, the address of node {node.node_id}, node {answered} answers.",
-                cause="Two nodes advertise one address, or a proxy or name leads to another node.",
-                remedy="Give each node an address of its own in advertised.listeners.",
-            )
-        ]
-    return []
+        return HealthFinding(
+            severity=Severity.CRITICAL,
+            subject=f"node {node.node_id}",
+            problem=f"Node {node.node_id} does not answer at {node.address}, the address that it gives to clients.",
+            cause=f"It is down, hangs, or cannot be reached from this machine ({error.message}).",
+            remedy="Start it if it is down; else set its advertised.listeners to an address that clients reach, or "
+            "open its port in the firewall.",
+        )
+    if answered == node.node_id:
+        return None
+    return HealthFinding(
+        severity=Severity.CRITICAL,
+        subject=f"node {node.node_id}",
+        problem=f"At {node.address}, the address of node {node.node_id}, node {answered} answers.",
+        cause="Two nodes advertise one address, or a proxy or name leads to another node.",
+        remedy="Give each node an address of its own in advertised.listeners.",
+    )
 
 
 async def _certificate_of(node: NodeDescription) -> datetime.datetime | None:

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from streamlog.cli.cluster.doctor.connections import (
     certificate_findings,
-    connection_findings,
+    cluster_findings,
     file_findings,
-    unanswered_findings,
 )
 from streamlog.cli.common.target import Target
 from streamlog.cli.main import main
+from streamlog.client.admin.values import NodeLogDirs
 from streamlog.daemon.free_ports import free_ports
+from streamlog.errors import RequestTimedOutError
 from streamlog.model import BrokerId, RaftIndex
 from streamlog.monitor import Severity
 from streamlog.ports import system
@@ -28,7 +29,7 @@ from streamlog.pytest_plugin.cluster import InProcessCluster
 from streamlog.tls.authority import Authority
 from streamlog.tls.settings_files import client_settings
 from tests.support.health_samples import cluster as described_cluster
-from tests.support.health_samples import node
+from tests.support.health_samples import node, state
 
 CLEAN = 0
 FOUND = 3
@@ -60,7 +61,7 @@ def test_addresses_that_lead_nowhere_or_elsewhere(tmp_path: Path) -> None:
         nodes = (replace(first, port=port), replace(second, node_id=BrokerId(7)))
         moved = replace(described, nodes=nodes, voters=voters)
         target = Target(servers=(cluster.address(1),), request_timeout_ms=30_000)
-        nowhere, elsewhere = system.run(connection_findings(target, moved))
+        nowhere, elsewhere = system.run(cluster_findings(target, state(moved)))
         assert nowhere.problem == f"Node 1 does not answer at 127.0.0.1:{port}, the address that it gives to clients."
         assert elsewhere.problem == f"At {second.address}, the address of node 7, node 2 answers."
 
@@ -73,7 +74,12 @@ def test_a_node_that_hangs_and_voters_that_do_not_answer() -> None:
         nodes = [replace(node(number), host="127.0.0.1", port=port) for number, port in ((1, one), (2, two))]
         described = described_cluster(*nodes, held=(None, None))
         target = Target(servers=(f"127.0.0.1:{one}",), request_timeout_ms=1_000)
-        hangs, down, quorum = system.run(unanswered_findings(target, described))
+        unread = tuple(
+            NodeLogDirs(node_id=BrokerId(number), log_dirs=(), error=RequestTimedOutError("x")) for number in (1, 2)
+        )
+        hidden = {BrokerId(number): RequestTimedOutError("x") for number in (1, 2)}
+        seen = state(described, log_dirs=unread, transaction_errors=hidden)  # for the same reason: not a finding more
+        hangs, down, quorum = system.run(cluster_findings(target, seen))
         assert hangs.problem == f"Node 1 does not answer at 127.0.0.1:{one}, the address that it gives to clients."
         assert down.problem == f"Node 2 does not answer at 127.0.0.1:{two}, the address that it gives to clients."
         assert quorum.problem == "Of the 2 voters of the metadata quorum 1 answers this machine."
