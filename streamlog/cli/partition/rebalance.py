@@ -221,8 +221,8 @@ async def carry_out(
     throttle: int | None = None,
     on_started: Callable[[TopicPartition], None] = lambda _at: None,
 ) -> list[ReassignmentResult]:
-    """Starts the moves, or cancels them; with `wait`, returns once they have ended, and the limit is removed. Where a
-    call fails the limit stays: replicas may be moving.
+    """Starts the moves, or cancels them; with `wait`, returns once they have ended, and the limit is removed unless
+    other replicas are still moving. Where a call fails the limit stays: replicas may be moving.
     """
     restore = None if throttle is None else await set_throttle(admin, throttle)
     results: list[ReassignmentResult] = []

@@ -22,7 +22,7 @@ throttle_option = click.option(
     metavar="BYTES",
     type=click.IntRange(1),
     help="Bytes a second, at most, that each node sends and receives for replicas that are not in sync; with --wait "
-    "the limit is removed at the end.",
+    "the limit is removed at the end, unless other replicas are still moving.",
 )
 
 

@@ -258,7 +258,11 @@ class MethodGate:
                 one, guard = next(iter(self._unchecked.items()))
                 del self._unchecked[one]
                 names += 1 + guard.remembered
-                reason = guard.changed()
+                try:
+                    reason = guard.changed()
+                except Exception:  # what is not known to be allowed ends
+                    one.end(ClusterAuthorizationError("the node could not check this call's rights again"))
+                    raise
                 if reason is not None:
                     one.end(reason)
         finally:  # an error for one stream must not leave the others, and all later changes, unchecked
