@@ -1,6 +1,7 @@
 """A node: its parts, how they are wired, and its life from the first lock to the last sync.
 
     node               Node: run, stop; the order of starting and stopping
+    cluster_join       from the node's disks and the answers of others to a member of its cluster
     cluster_formation  how a node learns the cluster's id, and how a new cluster gets one
     quorum_member      voter or observer of the metadata quorum
     quorum_directory   where the quorum's journal is

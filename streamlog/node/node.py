@@ -2,7 +2,7 @@
 
     1  lock and check the log directories; refused where they belong to another process, node or cluster
     2  listen; before step 7 only Identification and health are served, other calls end with UNAVAILABLE
-    3  learn the cluster's id (cluster_formation), make it durable
+    3  learn the cluster's id, make it durable (cluster_join)
     4  follow the metadata (quorum_member); meanwhile the logs are opened and recovered
     5  register, and apply the registration
     6  run the replicas, connect the services
@@ -41,30 +41,23 @@ from streamlog.metadata.records import EPOCH_FROM_INDEX, MetadataVersion
 from streamlog.metadata.view import MetadataView
 from streamlog.model import BrokerEpoch, BrokerId, RaftIndex
 from streamlog.node import served_methods
-from streamlog.node.addresses import (
-    advertised_address,
-    bootstrap_addresses,
-    configured_voters,
-    is_voter,
-    listen_address,
-    registered_listeners,
-)
+from streamlog.node.addresses import advertised_address, listen_address, registered_listeners
 from streamlog.node.auditing import made_audit_topic, made_trail
 from streamlog.node.authorization import made_authorizer, made_connection_rates, made_gate, made_quotas
-from streamlog.node.cluster_formation import ClusterFormation, IdentificationService
+from streamlog.node.cluster_formation import IdentificationService
+from streamlog.node.cluster_join import ClusterJoin
 from streamlog.node.data_plane import DataPlane, directory_ids
 from streamlog.node.failed_calls import FailedCalls, is_invariant
 from streamlog.node.in_process_calls import InProcessCalls
 from streamlog.node.method_router import MethodRouter
 from streamlog.node.metrics import NodeMetrics
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.node.quorum_directory import lost_by_only_voter, quorum_directory
-from streamlog.node.quorum_member import ObserverMember, QuorumMember, VoterMember, addresses_of
+from streamlog.node.quorum_member import ObserverMember, QuorumMember, VoterMember
 from streamlog.node.registration import BrokerRegistration
 from streamlog.node.request_spans import RequestSpans
 from streamlog.ports import Ports, Server
-from streamlog.raft.open_storage import Owner, begin_storage, begun_in
-from streamlog.raft.voters import VoterSet, parse_voters
+from streamlog.raft.open_storage import Owner
+from streamlog.raft.voters import VoterSet
 from streamlog.services.access.access_lease import AccessLease
 from streamlog.storage.directories.directories import LogDirectories
 
@@ -240,23 +233,20 @@ class Node:
         async with AsyncExitStack() as cleanup:
             directories = await self._open_directories()
             cleanup.push_async_callback(self._close_logs, directories)
-            self._serve_stored_cluster_id(directories)
-            await self._listen(cleanup)
+            join = ClusterJoin(
+                self._node_id, self._config, self._metadata_log_dir(), directories, self._identity, self._ports
+            )
+            join.serve_stored_id()
+            advertised = await self._listen(cleanup)
             cleanup.push_async_callback(self._end_in_process_calls)
-            owner = await self._join(directories)
-            self._member = member = self._make_member(owner, directories)
+            joined = await join.run(advertised)
+            self._cluster_id, self._voters = joined.owner.cluster_id, joined.voters
+            self._member = member = self._make_member(joined.owner, join)
             link = self._make_link(member)
             cleanup.push_async_callback(link.close)
             await self._run_member(member, link, directories)
 
     # Starting.
-
-    def _serve_stored_cluster_id(self, directories: LogDirectories) -> None:
-        """Before the first call: a voter that gets "none" from a majority draws an id."""
-        cluster_id = directories.cluster_id
-        if cluster_id is None and is_voter(self._config, self._node_id):
-            cluster_id = begun_in(self._ports.fs, self._quorum_directory(directories), self._node_id)
-        self._identity.set_stored(cluster_id or "")
 
     async def _open_directories(self) -> LogDirectories:
         ports = self._ports
@@ -273,8 +263,11 @@ class Node:
     def _log_dirs(self) -> tuple[str, ...]:
         return self._config[log_settings.LOG_DIRS] or self._config[log_settings.LOG_DIR]
 
-    async def _listen(self, cleanup: AsyncExitStack) -> None:
-        """OSError where an address cannot be bound."""
+    def _metadata_log_dir(self) -> str:
+        return self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
+
+    async def _listen(self, cleanup: AsyncExitStack) -> Address:
+        """Returns what is advertised to nodes. OSError where an address cannot be bound."""
         clock = self._ports.clock
         self._router.connect([self._identity.service(clock), self._health.service(clock)])
         listeners = listeners_of(self._config)
@@ -284,12 +277,13 @@ class Node:
             cleanup.push_async_callback(server.close, grace_s=CLOSE_GRACE_S)
             servers.append((one, server))
         self._advertised = {one.name: advertised_address(one, server.address) for one, server in servers}
-        self._address = self._advertised[inter_broker_listener(self._config).name]
+        self._address = address = self._advertised[inter_broker_listener(self._config).name]
         for one, server in servers:
             advertised = str(self._advertised[one.name])
             self._ports.probe(
                 "listening", node=self._node_id, address=server.address, advertised=advertised, listener=one.name
             )
+        return address
 
     async def _listen_at(self, listener: Listener, *, named: bool) -> Server:
         """`named`: calls have the listener's name, since there are several."""
@@ -309,63 +303,12 @@ class Node:
         if self._in_process_calls is not None:
             await self._in_process_calls.close(CLOSE_GRACE_S)
 
-    async def _join(self, directories: LogDirectories) -> Owner:
-        """Learn the cluster's id and its voters."""
-        assert self._address is not None
-        self._voters = configured_voters(self._config, self._node_id, self._address)
-        voting = is_voter(self._config, self._node_id)
-        owner = await (self._join_as_voter(directories) if voting else self._join_as_observer(directories))
-        await directories.join(owner.cluster_id)
-        self._identity.set_stored(owner.cluster_id)
-        self._cluster_id = owner.cluster_id
-        self._ports.probe("cluster_joined", node=self._node_id, cluster=owner.cluster_id, voters=str(owner.voters))
-        return owner
-
-    async def _join_as_voter(self, directories: LogDirectories) -> Owner:
-        ports, voters, directory = self._ports, self._voters, self._quorum_directory(directories)
-        begun, cluster_id, logged = begun_in(ports.fs, directory, self._node_id), directories.cluster_id, VoterSet()
-        if begun is not None:
-            return Owner(cluster_id=cluster_id or begun, node_id=self._node_id, voters=voters)
-        if cluster_id is None:
-            ports.probe("cluster_wanted", node=self._node_id, voters=str(voters))
-            cluster_id, logged = await self._formation().as_voter(voters)
-        elif len(voters) == 1:
-            raise lost_by_only_voter(cluster_id, directory)
-        else:
-            others = VoterSet.of(voter for voter in voters if voter.node_id != self._node_id)
-            ports.probe("quorum_wanted", cluster=cluster_id, path=directory, voters=str(others))
-            self._identity.set_cluster(cluster_id, voters, None)  # other voters may wait for the same
-            logged = await self._formation().as_voter_without_log(cluster_id, voters)
-        waits = bool(logged) and logged.get(self._node_id) is None  # until it is added
-        owner = Owner(cluster_id=cluster_id, node_id=self._node_id, voters=logged if waits else voters)
-        await begin_storage(ports.fs, ports.random, directory, owner)
-        self._identity.set_stored(cluster_id)
-        return owner
-
-    async def _join_as_observer(self, directories: LogDirectories) -> Owner:
-        cluster_id = directories.cluster_id
-        if cluster_id is None or not self._voters:
-            self._ports.probe("cluster_wanted", node=self._node_id, voters=str(self._voters))
-            asked = addresses_of(self._voters) or bootstrap_addresses(self._config)
-            found = await self._formation().as_observer(asked)
-            cluster_id = cluster_id or found.cluster_id
-            self._voters = self._voters or found.current_voters or parse_voters(found.voters)
-        return Owner(cluster_id=cluster_id, node_id=self._node_id, voters=self._voters)
-
-    def _formation(self) -> ClusterFormation:
-        ports = self._ports
-        return ClusterFormation(self._node_id, network=ports.network, random=ports.random, probe=ports.probe)
-
-    def _quorum_directory(self, directories: LogDirectories) -> str:
-        above = self._config[settings.METADATA_LOG_DIR] or self._log_dirs()[0]
-        return quorum_directory(self._ports.fs, above, [directory.path for directory in directories.online])
-
-    def _make_member(self, owner: Owner, directories: LogDirectories) -> QuorumMember:
+    def _make_member(self, owner: Owner, join: ClusterJoin) -> QuorumMember:
         if self._voters.get(self._node_id) is None:
             return ObserverMember(owner, view=self._view, ports=self._ports)
         member = VoterMember(
             owner,
-            self._quorum_directory(directories),
+            join.quorum_directory(),
             self.address,
             view=self._view,
             configs=self._configs,
