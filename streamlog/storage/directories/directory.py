@@ -449,7 +449,7 @@ class LogDirectory:
             await asyncio.sleep(HOUSEKEEPING_INTERVAL_MS / 1000)
             now_ms, now_s = self._clock.wall_ms(), self._clock.monotonic()
             for log in list(self.logs.values()):
-                log.roll_if_due(now_ms)
+                log.roll_if_due(now_ms, now_s)
                 log.release_idle()
                 log.producers.expire(now_ms, now_s, log.config.producer_expiration_ms)
 

@@ -233,10 +233,15 @@ class Log(LogState):
 
     # -- segments
 
-    def roll_if_due(self, now_ms: int) -> None:
-        """`segment.ms` for a log without appends: so that retention can reach its last records."""
+    def roll_if_due(self, now_ms: int, now_s: float) -> None:
+        """`segment.ms` for a log without appends for that time: so that retention can reach its last records. Old
+        timestamps alone, as in an import, close no segment that is being written.
+        """
         active = self.segments.active
         active.config = self.config
+        appended_s = active.appended_s
+        if appended_s is not None and (now_s - appended_s) * 1000 <= self.config.segment_ms:
+            return
         if active.size_bytes and active.is_full_for(0, Offset(self.log_end_offset - 1), now_ms):
             self.roll_now()
 

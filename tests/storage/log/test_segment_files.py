@@ -48,7 +48,7 @@ def test_the_active_segment_rolls_by_the_settings_that_hold_now() -> None:
     rig = Rig(Machine(1))
     rig.append(b"x", timestamp=1000)
     rig.log.config = LogConfig(segment_index_bytes=1024, segment_ms=500)
-    rig.do(lambda: rig.log.roll_if_due(1501))
+    rig.do(lambda: rig.log.roll_if_due(1501, rig.machine.clock.monotonic() + 0.6))
     assert [s.base_offset for s in rig.log.segments] == [0, 1]
     rig.log.config = LogConfig(segment_index_bytes=1024, segment_bytes=300, index_interval_bytes=100)
     for _ in range(4):
@@ -58,6 +58,23 @@ def test_the_active_segment_rolls_by_the_settings_that_hold_now() -> None:
     for _ in range(4):
         rig.append(b"x")
     assert list(rig.log.segments.active.offset_index.entries())
+    rig.machine.close()
+
+
+def test_a_segment_of_old_records_stays_open_while_it_is_written() -> None:
+    """An import of records that are older than segment.ms made a segment at each look, every 30 seconds."""
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, segment_ms=500))
+    rig.append(b"x", timestamp=1000)
+    appended_s = rig.machine.clock.monotonic()
+    rig.do(lambda: rig.log.roll_if_due(1_000_000, appended_s + 0.5))
+    assert [s.base_offset for s in rig.log.segments] == [0]
+    rig.do(lambda: rig.log.roll_if_due(1_000_000, appended_s + 0.6))
+    assert [s.base_offset for s in rig.log.segments] == [0, 1]
+    rig.append(b"x", timestamp=1000)
+    rig.stop()
+    rig.start()  # when it was appended is not known
+    rig.do(lambda: rig.log.roll_if_due(1_000_000, appended_s))
+    assert [s.base_offset for s in rig.log.segments] == [0, 1, 2]
     rig.machine.close()
 
 
