@@ -1,11 +1,11 @@
 """A node's way into its cluster: from its disks and the other nodes' answers to the owner of its quorum directory.
 
-    a voter   has begun its quorum directory            it uses that one
-              only its log directories have an id       it lost that directory, or was an observer: it waits for the log
-              has no id                                 it learns one, or draws it
-    others                                              they ask for what settings and log directories do not say
+    a voter with a quorum directory               asks no one
+    ... only with an id in its log directories    lost that directory, or was an observer: it waits for the log
+    ... with no id                                learns one, or draws it
+    an observer                                   asks for what its settings and log directories do not say
 
-What is asked, and why the quorum directory is begun before the log directories get the id: `cluster_formation`.
+What is asked, and why the quorum directory is made before the log directories get the id: `cluster_formation`.
 """
 
 from __future__ import annotations
