@@ -9,11 +9,13 @@ Any number of threads may use one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Self
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.connection.sync_loop import LoopThread, blocking
 from streamlog.client.settings import merged
+from streamlog.errors import ClientClosedError
 
 
 class Admin:
@@ -38,7 +40,11 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Idempotent. On its own thread, as in a finalizer that runs there: without a wait."""
+        if self._thread.is_current:
+            with suppress(ClientClosedError):  # it is closed already
+                self._thread.begin_close(self._client.close())
+            return
         with self._thread.closing() as is_open:
             if is_open:
                 self._thread.call(self._client.close())

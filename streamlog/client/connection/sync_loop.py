@@ -5,6 +5,9 @@
 One daemon thread for each client: a program that does not close its client still exits. A client that is closed while
 the interpreter shuts down (by a generator that was not finished) counts as closed already, since daemon threads do not
 run then. Callers wait for results in their own threads; Ctrl-C there cancels the call.
+
+On the client's own thread, where done callbacks run, and finalizers of what is collected there, a wait would never end:
+RuntimeError. `close` begins there, and does not wait.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -38,6 +41,7 @@ Begun: TypeAlias = Future[T]
 
 
 _forked: Final[list[asyncio.AbstractEventLoop]] = []  # of threads that run in the process above this one
+_here: Final = threading.local()  # `loop`: the one that this thread runs, where it is a client's
 
 
 def is_stopped(loop: asyncio.AbstractEventLoop) -> bool:
@@ -45,13 +49,23 @@ def is_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     return loop.is_closed() or sys.is_finalizing()
 
 
-def _check(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, object]) -> None:
+def _runs(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this thread is the one of that loop."""
+    return getattr(_here, "loop", None) is loop
+
+
+def _check(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, object], *, waits: bool = True) -> None:
     try:
         if loop in _forked:
             raise forked_error()
         if is_stopped(loop):
             raise ClientClosedError("the client is closed")
-    except ClientClosedError:
+        if waits and _runs(loop):
+            raise RuntimeError(
+                "a method that waits was called on the client's own thread, in a done callback or a finalizer, and"
+                " would never return: call it in another thread, or use the asynchronous client"
+            )
+    except (ClientClosedError, RuntimeError):
         work.close()
         raise
 
@@ -96,12 +110,14 @@ class LoopThread:
         self._loop = new_event_loop()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closing = threading.RLock()  # a signal handler or a listener may close a client that is being closed
+        self._begun_close: Future[Any] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         note_owner(self)
 
     def _run(self) -> None:
         """A thread that nothing waits for (`stop`) leaves nothing behind either."""
+        _here.loop = self._loop
         self._loop.run_forever()
         self._loop.close()
 
@@ -111,6 +127,10 @@ class LoopThread:
     @property
     def closed(self) -> bool:
         return self._loop in _forked or is_stopped(self._loop)
+
+    @property
+    def is_current(self) -> bool:
+        return _runs(self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait for it. ClientClosedError."""
@@ -126,8 +146,17 @@ class LoopThread:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
         """Run it on the loop without waiting. ClientClosedError."""
-        _check(self._loop, work)
+        _check(self._loop, work, waits=False)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def begin_close(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
+        """As `begin`, once; at its end the thread stops."""
+        if self._begun_close is None:
+            self._begun_close = self.begin(work)
+            self._begun_close.add_done_callback(lambda _: self.stop())
+        else:
+            work.close()
+        return self._begun_close
 
     def call_in_front(self, work: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
         """As `call`; functions that the work passes to `in_front` are called meanwhile, in the calling thread.
@@ -193,7 +222,8 @@ class LoopThread:
     def stop(self) -> None:
         """As `close`, without a wait: on the loop itself."""
         if not self._shared:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with suppress(RuntimeError):  # it is closed already
+                self._loop.call_soon_threadsafe(self._loop.stop)
 
     @contextmanager
     def closing(self) -> Iterator[bool]:
@@ -204,7 +234,11 @@ class LoopThread:
             yield False
             return
         with self._closing:
-            is_open = not self.closed
+            begun = self._begun_close
+            if begun is not None:
+                wait([begun])
+                self._join()
+            is_open = begun is None and not self.closed
             try:
                 yield is_open
             finally:
@@ -214,8 +248,13 @@ class LoopThread:
         """Idempotent. A shared one keeps running."""
         if not self.closed and not self._shared:
             # On that loop: the caller may be in a loop of its own.
-            self.call(self._loop.shutdown_asyncgens())
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with suppress(ClientClosedError):  # meanwhile, on its own thread
+                self.call(self._loop.shutdown_asyncgens())
+                self.stop()
+            self._join()
+
+    def _join(self) -> None:
+        if not self._shared:
             self._thread.join()
 
 

@@ -23,11 +23,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Final
 
 from streamlog.client.connection.sync_loop import Begun, LoopThread
-from streamlog.errors import StreamlogError
+from streamlog.errors import ClientClosedError, StreamlogError
 
 FLUSH_S: Final = 10.0
 LEAST_S: Final = 0.1
@@ -101,14 +100,19 @@ def _close(client: Unclosed, thread: LoopThread) -> None:
     """In any thread, that of the loop included, so it must not wait."""
     if not thread.closed:
         warn(client)
-        closing = thread.begin(client.close(timeout_s=FLUSH_S))
+        begin_close(client, thread)
+
+
+def begin_close(client: Unclosed, thread: LoopThread, timeout_s: float | None = FLUSH_S) -> None:
+    """Also what `close` does on the client's own thread, which cannot wait."""
+    with suppress(ClientClosedError):  # it is closed already
+        closing = thread.begin_close(client.close(timeout_s=timeout_s))
         _closing[closing] = client
-        closing.add_done_callback(partial(_on_closed, thread))
+        closing.add_done_callback(_on_closed)
 
 
-def _on_closed(thread: LoopThread, closing: Begun[None]) -> None:
+def _on_closed(closing: Begun[None]) -> None:
     """On its loop, mostly. At the exit the main thread reports it."""
-    thread.stop()
     client = _closing.pop(closing, None)
     if client is not None:
         _report(client, closing, 0)

@@ -141,6 +141,10 @@ class AsyncConsumer:
         """When `front` is collected, or the interpreter exits. To be called when it is closed."""
         return unclosed.close_at_the_end(front, self._unclosed, thread)
 
+    def _begin_close(self, thread: LoopThread) -> None:
+        """Without a wait."""
+        unclosed.begin_close(self._unclosed, thread)
+
     async def _on_cancelled(self) -> None:
         """`asyncio.run` ends, which has cancelled all tasks, that of the membership too, and `close` was not called."""
         unclosed.warn(self._unclosed)

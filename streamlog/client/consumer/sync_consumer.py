@@ -106,11 +106,17 @@ class Consumer:
         self._end(self._client.__aexit__(kind, error, trace))
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """As of AsyncConsumer."""
+        """As of AsyncConsumer. On its own thread, as in a finalizer that runs there: without a wait, and no listener
+        is called.
+        """
         self._end(self._client.close(timeout_s=timeout_s))
 
     def _end(self, work: Coroutine[Any, Any, None]) -> None:
         self._closed()
+        if self._thread.is_current:
+            work.close()
+            self._client._begin_close(self._thread)
+            return
         with self._thread.closing() as is_open:
             if is_open:
                 self._give_back()

@@ -61,8 +61,11 @@ class Producer:
         self.close(timeout_s=None if kind is None else 0)
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Send what is left, and close. As of AsyncProducer."""
+        """Send what is left, and close. As of AsyncProducer. On its own thread, as in a callback: without a wait."""
         self._closed()
+        if self._thread.is_current:
+            self._client.begin_close(self._thread, timeout_s)
+            return
         with self._thread.closing() as is_open:
             if is_open:
                 self._thread.call(self._client.close(timeout_s=timeout_s))

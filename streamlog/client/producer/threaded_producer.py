@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from streamlog.client.connection.client_ports import ClientPorts
 from streamlog.client.connection.sync_loop import LoopThread
-from streamlog.client.connection.unclosed import close_at_the_end
+from streamlog.client.connection.unclosed import begin_close, close_at_the_end
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.client.producer.batches.producer_batch import ProducerBatch, RecordFuture
 from streamlog.client.producer.batches.topic_table import TopicTable
@@ -56,6 +56,10 @@ class ThreadedProducer(AsyncProducer):
         """When `front` is collected, or the interpreter exits. To be called when it is closed."""
         return close_at_the_end(front, self._unclosed, thread)
 
+    def begin_close(self, thread: LoopThread, timeout_s: float | None) -> None:
+        """Without a wait."""
+        begin_close(self._unclosed, thread, timeout_s)
+
     def send_here(
         self,
         topic: str,
@@ -81,7 +85,7 @@ class ThreadedProducer(AsyncProducer):
                         self._shorten(topic, sent, keyed=key is not None)
                 return cast(SentRecord, sent)  # as `future_type` says
             except ThrottledError:
-                if self._thread is None:
+                if self._thread is None or self._thread.is_current:  # which cannot wait for itself
                     raise
                 now = time.monotonic()
                 deadline = now + self._rules.max_block_s if deadline is None else deadline
