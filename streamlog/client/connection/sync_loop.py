@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from streamlog.errors import ClientClosedError
@@ -32,6 +33,8 @@ T = TypeVar("T")
 AsyncT = TypeVar("AsyncT")
 AsyncT_co = TypeVar("AsyncT_co", covariant=True)
 
+
+_log: Final = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """After so long a waiting thread looks whether the loop still runs."""
@@ -97,7 +100,19 @@ def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _has_result(task: asyncio.Task[Any]) -> bool:
-    return not task.cancelled() and task.exception() is None
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _next_job(
+    jobs: SimpleQueue[Callable[[], None] | None], loop: asyncio.AbstractEventLoop
+) -> Callable[[], None] | None:
+    """ClientClosedError: none comes any more."""
+    while True:
+        try:
+            return jobs.get(timeout=LOOK_S)
+        except Empty:
+            if is_stopped(loop) and jobs.empty():
+                raise ClientClosedError("the client was closed meanwhile") from None
 
 
 class LoopThread:
@@ -118,8 +133,14 @@ class LoopThread:
     def _run(self) -> None:
         """A thread that nothing waits for (`stop`) leaves nothing behind either."""
         _here.loop = self._loop
-        self._loop.run_forever()
-        self._loop.close()
+        try:
+            self._loop.run_forever()
+        except BaseException as error:
+            # SystemExit, mostly, which ends a thread without a message.
+            _log.error("%r, raised on the thread of a client by a callback, has closed the client", error)
+            raise
+        finally:
+            self._loop.close()
 
     def forked(self) -> None:
         _forked.append(self._loop)
@@ -180,15 +201,21 @@ class LoopThread:
                 jobs.put(None)
 
         try:
-            self._loop.call_soon_threadsafe(begin)
-            while (job := jobs.get()) is not None:
+            try:
+                self._loop.call_soon_threadsafe(begin)
+            except RuntimeError:  # closed meanwhile
+                raise ClientClosedError("the client is closed") from None
+            while (job := _next_job(jobs, self._loop)) is not None:
                 job()
             if _has_result(tasks[0]):
                 return tasks[0].result()
         except BaseException:
-            self._loop.call_soon_threadsafe(cancel)
-            while jobs.get() is not None:
-                pass
+            with suppress(ClientClosedError, RuntimeError):  # closed meanwhile
+                self._loop.call_soon_threadsafe(cancel)
+                while _next_job(jobs, self._loop) is not None:
+                    pass
+            if not tasks:
+                work.close()
             if tasks and _has_result(tasks[0]) and undo is not None:
                 self.run(undo, tasks[0].result())
             raise
@@ -212,7 +239,8 @@ class LoopThread:
                 function(*args, **kwargs)
             except Exception as raised:  # noqa: BLE001  raised below, in the coroutine
                 error = raised
-            self._loop.call_soon_threadsafe(finish, error)
+            with suppress(RuntimeError):  # closed meanwhile
+                self._loop.call_soon_threadsafe(finish, error)
 
         self._jobs.put(job)
         error = await done

@@ -176,7 +176,12 @@ def _imported(name: str) -> Callable[[], object]:
 
 
 def _called(function: Callable[[], object], name: str) -> str:
-    token = function()
+    try:
+        token = function()
+    except Exception:
+        raise
+    except BaseException as error:  # SystemExit would end the loop that the result arrives in
+        raise ValueError(f"{name} raised {error!r}") from error
     if not isinstance(token, str):
         raise ValueError(f"{name} returned {type(token).__name__}, must return the token as a str")
     return token

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
 
+from streamlog.client import Producer
 from streamlog.client.connection import sync_loop
 from streamlog.client.connection.sync_loop import wait_on
 from streamlog.client.producer.sent_records import SentRecord
@@ -103,3 +105,61 @@ def test_a_timeout_of_the_work_itself_is_raised() -> None:
     with pytest.raises(TimeoutError, match="of the work"):
         thread.call(late())
     thread.close()
+
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loop_that_a_callback_has_ended(
+    ending: type[BaseException], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SystemExit leaves `run_forever`."""
+    monkeypatch.setattr(sync_loop, "LOOK_S", 0.001)
+
+    def leave() -> None:
+        raise ending
+
+    async def never() -> None:
+        thread._loop.call_soon(leave)
+        await asyncio.Event().wait()
+
+    for how in ("call", "call_in_front"):
+        thread = sync_loop.LoopThread("test")
+        with pytest.raises(ClientClosedError, match="was closed meanwhile"):
+            getattr(thread, how)(never())
+        assert thread.closed
+        thread.close()
+    assert f"{ending()!r}, raised on the thread of a client" in caplog.text
+
+
+def test_a_done_callback_that_exits_closes_the_producer(streamlog_cluster: Any) -> None:
+    streamlog_cluster.create_topic("exits")
+    producer = Producer(bootstrap_servers=streamlog_cluster.bootstrap_servers)
+    producer.send("exits", b"x").add_done_callback(lambda _: sys.exit(1))
+    producer._thread._thread.join()
+    with pytest.raises(ClientClosedError):
+        producer.flush(timeout_s=1)
+    producer.close(timeout_s=1)
+
+
+def test_a_function_in_front_that_runs_while_the_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a listener, while another thread closes the consumer."""
+    monkeypatch.setattr(sync_loop, "LOOK_S", 0.001)
+    thread = sync_loop.LoopThread("test")
+
+    def closed_by_another() -> None:
+        thread._loop.call_soon_threadsafe(thread._loop.stop)
+        thread._thread.join()
+
+    with pytest.raises(ClientClosedError, match="was closed meanwhile"):
+        thread.call_in_front(thread.in_front(closed_by_another))
+
+
+def test_work_in_front_for_a_loop_that_has_just_been_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = sync_loop.LoopThread("test")
+    thread.close()
+    monkeypatch.setattr(sync_loop, "_check", lambda *_: None)
+    with pytest.raises(ClientClosedError, match="the client is closed"):
+        thread.call_in_front(work())

@@ -152,6 +152,10 @@ def no_token() -> int:
     return 7
 
 
+def exits() -> str:
+    raise SystemExit(1)
+
+
 async def later() -> str:
     return ""
 
@@ -163,6 +167,8 @@ def test_a_function_of_the_program() -> None:
     assert retriever_of(load_admin(given).config, SystemClock())().token.count(".") == 2
     with pytest.raises(ValueError, match="no_token returned int, must return the token as a str"):
         retrieved(sasl_oauthbearer_jwt_retriever_class=f"{__name__}:no_token")
+    with pytest.raises(ValueError, match=r"exits raised SystemExit\(1\)"):
+        retrieved(sasl_oauthbearer_jwt_retriever_class=f"{__name__}:exits")
     for wrong in (f"{__name__}:missing", f"{__name__}:later", "no.such.module:f"):
         with pytest.raises(InvalidConfigError, match=r"retriever\.class"):
             retrieved(sasl_oauthbearer_jwt_retriever_class=wrong)
