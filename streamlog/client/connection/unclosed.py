@@ -17,6 +17,7 @@ import atexit
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -63,6 +64,7 @@ _open: Final[weakref.WeakSet[Unclosed]] = weakref.WeakSet()  # asynchronous ones
 
 
 def warn(client: Unclosed) -> None:
+    """Raises where warnings are errors: the client is to be closed all the same."""
     warnings.warn(
         f"{client.name} was not closed: {client.work}, for {FLUSH_S:g} s at most; use `with`, or call close()",
         ResourceWarning,
@@ -99,8 +101,10 @@ def close_at_the_end(front: object, client: Unclosed, thread: LoopThread) -> Cal
 def _close(client: Unclosed, thread: LoopThread) -> None:
     """In any thread, that of the loop included, so it must not wait."""
     if not thread.closed:
-        warn(client)
-        begin_close(client, thread)
+        try:
+            warn(client)
+        finally:
+            begin_close(client, thread)
 
 
 def begin_close(client: Unclosed, thread: LoopThread, timeout_s: float | None = FLUSH_S) -> None:
@@ -132,17 +136,29 @@ def _at_exit() -> None:
     _closing.clear()
     try:
         while waiting:
-            _close_loopless(waiting[-1], _left_s(deadline_s))
+            with _showing():
+                _close_loopless(waiting[-1], _left_s(deadline_s))
             waiting.pop()
         while ending:
             closing, client = ending[-1]
-            _report(client, closing, _left_s(deadline_s) + 1)
+            with _showing():
+                _report(client, closing, _left_s(deadline_s) + 1)
             ending.pop()
     except KeyboardInterrupt:
         for client in [*waiting, *(client for closing, client in ending if not closing.done())]:
-            report_lost(client, "the wait for them was interrupted")
+            with _showing():
+                report_lost(client, "the wait for them was interrupted")
         for client in waiting:
             _drop(client)
+
+
+@contextmanager
+def _showing() -> Iterator[None]:
+    """A warning that is an error is printed, as `weakref.finalize` does it: the other clients have their turn."""
+    try:
+        yield
+    except Warning:
+        sys.excepthook(*sys.exc_info())
 
 
 def _left_s(deadline_s: float) -> float:
@@ -153,15 +169,17 @@ def _left_s(deadline_s: float) -> float:
 def _close_loopless(client: Unclosed, timeout_s: float) -> None:
     loop = client.stopped_loop()
     assert loop is not None
-    warn(client)
-    closing = loop.create_task(client.close(timeout_s=timeout_s))
     try:
-        with _interrupting(loop, closing):
-            loop.run_until_complete(closing)
-    except StreamlogError as error:
-        report_lost(client, error)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        warn(client)
+    finally:
+        closing = loop.create_task(client.close(timeout_s=timeout_s))
+        try:
+            with _interrupting(loop, closing):
+                loop.run_until_complete(closing)
+        except StreamlogError as error:
+            report_lost(client, error)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 @contextmanager

@@ -147,8 +147,10 @@ class AsyncConsumer:
 
     async def _on_cancelled(self) -> None:
         """`asyncio.run` ends, which has cancelled all tasks, that of the membership too, and `close` was not called."""
-        unclosed.warn(self._unclosed)
-        await self._reader.close()
+        try:
+            unclosed.warn(self._unclosed)
+        finally:
+            await self._reader.close()
 
     async def _abandon(self, *, timeout_s: float) -> None:
         """Close it where the program forgot to: records in flight count as not processed, and no listener is called, as

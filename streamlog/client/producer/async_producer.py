@@ -182,7 +182,12 @@ class AsyncProducer(WaitingSends, TransactionCommands):
     async def _finish_unclosed(self) -> None:
         """`asyncio.run` ends, which has cancelled all tasks, and `close` was not called: send what is left."""
         self._closing = True
-        unclosed.warn(self._unclosed)
+        try:
+            unclosed.warn(self._unclosed)
+        finally:
+            await self._send_rest()
+
+    async def _send_rest(self) -> None:
         work = asyncio.ensure_future(self._work())  # sim: cancelled below
         try:
             self._pending.search_again()

@@ -73,8 +73,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessClust
         yield cluster
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "default::ResourceWarning", "-c", program, *arguments]
+def run(program: str, *arguments: str, warnings: str = "default::ResourceWarning") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", warnings, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
 
 
@@ -87,12 +87,60 @@ def test_records_of_a_producer_that_is_not_closed_are_written(cluster: InProcess
     assert ended.stderr.count(warning) == 1, ended.stderr
     for noise in ("Task was destroyed", "GeneratorExit", "Traceback", "Exception ignored", "never awaited"):
         assert noise not in ended.stderr, ended.stderr
+    assert written(cluster, name) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def written(cluster: InProcessCluster, topic: str) -> list[bytes]:
+    """The first bytes of five records."""
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign([TopicPartition(name, PartitionId(0))])
+        consumer.assign([TopicPartition(topic, PartitionId(0))])
         found: list[bytes | None] = []
         while len(found) < 5:
             found += [record.value for record in consumer.poll(10)]
-    assert [value[:1] for value in found if value is not None] == [b"0", b"1", b"2", b"3", b"4"]
+    return [value[:1] for value in found if value is not None]
+
+
+@pytest.mark.parametrize("name", ["sync", "sync-collected", "async", "async-stopped-loop"])
+def test_they_are_written_where_warnings_are_errors(cluster: InProcessCluster, name: str) -> None:
+    topic = f"{name}-error"
+    cluster.create_topic(topic, partitions=1)
+    ended = run(PROGRAMS[name], cluster.bootstrap_servers, topic, warnings="error::ResourceWarning")
+    assert f"ResourceWarning: producer of {cluster.bootstrap_servers} was not closed" in ended.stderr
+    assert written(cluster, topic) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_where_warnings_are_errors_each_client_is_closed() -> None:
+    ended = run(MANY.format(flush_s=0.2, count=3), warnings="error")
+    assert ended.stderr.count("RuntimeWarning: producer ") == 3, ended.stderr
+
+
+CLOSED_LATE = """
+import asyncio
+from streamlog.client import AsyncProducer
+from streamlog.client.connection import unclosed
+unclosed.FLUSH_S = 0.1
+
+async def work(open):
+    async with AsyncProducer(bootstrap_servers="127.0.0.1:1") as producer:
+        open.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            while not producer._closing:
+                await asyncio.sleep(0)
+
+async def main():
+    global kept
+    open = asyncio.Event()
+    kept = asyncio.create_task(work(open))
+    await open.wait()
+
+asyncio.run(main())
+"""
+
+
+def test_where_warnings_are_errors_a_task_that_closes_its_producer_late_ends() -> None:
+    assert "was not closed" in run(CLOSED_LATE, warnings="error").stderr
 
 
 def test_what_cannot_be_sent_is_reported() -> None:
