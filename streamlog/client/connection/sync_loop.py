@@ -19,7 +19,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -94,6 +94,8 @@ def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
                     raise ClientClosedError("the client was closed meanwhile") from None
                 if future.done():
                     return future.result()  # or what the work raises, which may be a TimeoutError
+    except CancelledError:  # at the end of the loop
+        raise ClientClosedError("the client was closed meanwhile") from None
     except BaseException:
         future.cancel()  # no effect where it has ended
         raise
@@ -101,6 +103,15 @@ def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
 
 def _has_result(task: asyncio.Task[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
+
+
+async def _cancel_all() -> None:
+    """The other tasks of this loop."""
+    await asyncio.sleep(0)  # what has just ended reaches its callers
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def _next_job(
@@ -126,12 +137,13 @@ class LoopThread:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closing = threading.RLock()  # a signal handler or a listener may close a client that is being closed
         self._begun_close: Future[Any] | None = None
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         note_owner(self)
 
     def _run(self) -> None:
-        """A thread that nothing waits for (`stop`) leaves nothing behind either."""
+        """At its end what is left is cancelled and awaited, as by `asyncio.run`, also where nothing waits for it."""
         _here.loop = self._loop
         try:
             self._loop.run_forever()
@@ -140,7 +152,12 @@ class LoopThread:
             _log.error("%r, raised on the thread of a client by a callback, has closed the client", error)
             raise
         finally:
-            self._loop.close()
+            self._ending = True
+            try:
+                self._loop.run_until_complete(_cancel_all())
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            finally:
+                self._loop.close()
 
     def forked(self) -> None:
         _forked.append(self._loop)
@@ -168,7 +185,15 @@ class LoopThread:
     def begin(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
         """Run it on the loop without waiting. ClientClosedError."""
         _check(self._loop, work, waits=False)
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(self._begun(work), self._loop)
+
+    async def _begun(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._ending:
+                raise ClientClosedError("the client was closed meanwhile") from None
+            raise
 
     def begin_close(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
         """As `begin`, once; at its end the thread stops."""
@@ -221,7 +246,10 @@ class LoopThread:
             raise
         finally:
             self._jobs = outer  # a job may have made this call
-        return tasks[0].result()
+        try:
+            return tasks[0].result()
+        except asyncio.CancelledError:  # at the end of the loop
+            raise ClientClosedError("the client was closed meanwhile") from None
 
     async def in_front(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """From the loop: have the thread that waits in `call_in_front` call the function. Raises what it raises; Ctrl-C
@@ -251,7 +279,11 @@ class LoopThread:
         """As `close`, without a wait: on the loop itself."""
         if not self._shared:
             with suppress(RuntimeError):  # it is closed already
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop.call_soon_threadsafe(self._stop_once)
+
+    def _stop_once(self) -> None:
+        if not self._ending:  # another one would end the wait for what is cancelled
+            self._loop.stop()
 
     @contextmanager
     def closing(self) -> Iterator[bool]:
@@ -275,10 +307,7 @@ class LoopThread:
     def close(self) -> None:
         """Idempotent. A shared one keeps running."""
         if not self.closed and not self._shared:
-            # On that loop: the caller may be in a loop of its own.
-            with suppress(ClientClosedError):  # meanwhile, on its own thread
-                self.call(self._loop.shutdown_asyncgens())
-                self.stop()
+            self.stop()
             self._join()
 
     def _join(self) -> None:

@@ -129,6 +129,7 @@ def test_a_loop_that_a_callback_has_ended(
         thread = sync_loop.LoopThread("test")
         with pytest.raises(ClientClosedError, match="was closed meanwhile"):
             getattr(thread, how)(never())
+        thread._thread.join()
         assert thread.closed
         thread.close()
     assert f"{ending()!r}, raised on the thread of a client" in caplog.text
@@ -163,3 +164,26 @@ def test_work_in_front_for_a_loop_that_has_just_been_closed(monkeypatch: pytest.
     monkeypatch.setattr(sync_loop, "_check", lambda *_: None)
     with pytest.raises(ClientClosedError, match="the client is closed"):
         thread.call_in_front(work())
+
+
+def test_what_a_client_has_begun_ends_with_it() -> None:
+    """As `commit_async`."""
+    seen: list[str] = []
+
+    async def never() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            thread.stop()
+            await asyncio.sleep(0)
+            seen.append("ended")
+
+    thread = sync_loop.LoopThread("test")
+    begun = thread.begin(never())
+    given_up = thread.begin(never())
+    thread.call(work())
+    given_up.cancel()
+    thread.close()
+    with pytest.raises(ClientClosedError, match="was closed meanwhile"):
+        begun.result(30)
+    assert seen == ["ended", "ended"]
