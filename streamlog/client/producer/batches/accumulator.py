@@ -258,15 +258,18 @@ class Accumulator:
         record = PendingRecord(self._loop)
         size = OVERHEAD_BYTES + len(value or b"") + len(key or b"") + len(encoded)
         stamp = self._read_clock() if timestamp_ms is None else timestamp_ms
-        if self._pending.add(topic, PendingSend(record, value, key, headers, partition, stamp, size)):
-            if self._threaded:
-                self._loop.call_soon_threadsafe(self._pending.search, topic)  # sim: for the synchronous producer only
-            else:
-                self._pending.search(topic)
+        waiting = PendingSend(record, value, key, headers, partition, stamp, size)
+        self._pending.add(topic, waiting, partial(self._begin_search, topic))
         future = self._new_future()
         future.promise = record
         future.index = 0
         return future
+
+    def _begin_search(self, topic: str) -> None:
+        if self._threaded:
+            self._loop.call_soon_threadsafe(self._pending.search, topic)  # sim: for the synchronous producer only
+        else:
+            self._pending.search(topic)
 
     def _on_known(self, topic: str) -> None:
         settling = self._transactions is not None and self._transactions.state is TransactionPhase.SETTLING

@@ -56,12 +56,14 @@ class PendingRecords:
     def count(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def add(self, topic: str, waiting: PendingSend) -> bool:
-        """Whether it is the first of its topic: the caller calls `search`."""
+    def add(self, topic: str, waiting: PendingSend, begin_search: Callable[[], object]) -> None:
+        """`begin_search`: has `search` called. Before the first of a topic is added: a search without records
+        is harmless, records without a search would wait for ever where the sending thread is interrupted in between.
+        """
         self._buffer.reserve(waiting.size)
-        others = self._waiting.setdefault(topic, [])
-        others.append(waiting)
-        return len(others) == 1
+        if not self._waiting.get(topic):
+            begin_search()
+        self._waiting.setdefault(topic, []).append(waiting)
 
     def search(self, topic: str) -> None:
         task = asyncio.ensure_future(self._search(topic))  # sim: `_searched` is called at its end
