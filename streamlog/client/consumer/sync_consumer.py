@@ -255,8 +255,12 @@ class Consumer:
         """Records that were taken for a loop are to be read again."""
         firsts, at = _firsts(self._taken.ahead), self._taken.at
         if firsts or at is not None:
-            self._thread.run(self._client._hand_back, firsts, at)
-            self._taken.give_back()
+            self._thread.run(self._hand_back, firsts, at)
+
+    def _hand_back(self, firsts: dict[TopicPartition, Offset], at: ConsumerRecord | None) -> None:
+        """On the loop, where Ctrl-C does not come in between: records would be returned twice."""
+        self._client._hand_back(firsts, at)
+        self._taken.give_back()
 
     # Reading.
 
@@ -304,7 +308,12 @@ class Consumer:
         while True:
             if not self._taken.ahead:
                 self._taken = _Taken([])
-                self._taken = _Taken(self._poll(None, None))
+                found = self._poll(None, None)
+                try:
+                    self._taken = _Taken(found)
+                except BaseException:
+                    self._thread.run(self._undo, found)
+                    raise
             yield self._taken.left
 
     def poll_batch(self, *, timeout_s: float | None = 0.0) -> ConsumerBatch | None:
