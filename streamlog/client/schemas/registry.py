@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from streamlog.errors import InvalidConfigError, InvalidRequestError, NetworkError, SchemaRegistryError, StreamlogError
+from streamlog.ports.system import SystemClock
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 SCHEMAS_MAX: Final = 10_000
@@ -85,7 +86,8 @@ class SchemaRegistry:
         timeout_s: float = 10.0,
     ) -> None:
         """`username` and `password`, or those that each URL has, or a bearer `token`. `ca_file`: certificates in
-        PEM that sign the registry's. InvalidConfigError.
+        PEM that sign the registry's. `timeout_s`: for an address to take the connection, to begin its answer, and to
+        end it. InvalidConfigError.
         """
         given = [_split(part) for one in ([urls] if isinstance(urls, str) else urls) for part in one.split(",")]
         if not given:
@@ -95,6 +97,7 @@ class SchemaRegistry:
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
+        self._timeout_s: Final = timeout_s
         self._http: Final = httpx.Client(
             headers=headers,
             verify=True if ca_file is None else httpx.create_ssl_context(verify=ca_file),
@@ -190,9 +193,11 @@ class SchemaRegistry:
     def _answer(self, method: str, url: str, body: Mapping[str, Any] | None, login: _Login) -> tuple[int, bytes]:
         content = None if body is None else msgspec.json.encode(body)
         with self._http.stream(method, url, content=content, auth=login) as response:
-            data = b""
+            data, deadline_s = b"", SystemClock.monotonic() + self._timeout_s
             for part in response.iter_bytes():
                 data += part
+                if SystemClock.monotonic() > deadline_s:  # the timeout of httpx is that of one read
+                    raise httpx.ReadTimeout(f"its answer has no end after {self._timeout_s:g} s")
                 if len(data) > ANSWER_BYTES_MAX:
                     raise SchemaRegistryError(f"the answer of {method} {url} exceeds {ANSWER_BYTES_MAX} bytes")
             return response.status_code, data

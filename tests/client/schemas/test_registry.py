@@ -20,6 +20,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.model import Offset
+from tests.support.dripping import dripping
 
 from .registry_server import FakeRegistry, serving
 
@@ -63,6 +64,14 @@ def test_references_in_a_circle_end(served: FakeRegistry) -> None:
         served.add(f"s{number}", {"schema": f"S{number}", "references": [after]})
     with pytest.raises(InvalidRequestError, match="nest too deeply"):
         SchemaRegistry(served.url).referenced([Reference("s0", "s0", 1)])
+
+
+def test_an_answer_without_end_is_a_retriable_error() -> None:
+    with (
+        dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n") as url,
+        pytest.raises(NetworkError, match=r"does not answer: its answer has no end after 0.5 s"),
+    ):
+        SchemaRegistry(url, timeout_s=0.5).by_id(1)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
