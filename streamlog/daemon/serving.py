@@ -114,7 +114,7 @@ async def serve(
     if audit is not None:
         await asyncio.to_thread(audit.close)
     await network.close()
-    workers.close()
+    await workers.close()
     fs.close()
     remove_pid(files.pid)
     lines.write("INFO", "stopped")

@@ -6,9 +6,10 @@ import asyncio
 import functools
 import gc
 import random
+import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
 
 from streamlog.aio.call_time import CALL_TIME, CallTime
@@ -73,9 +74,30 @@ class ThreadWorkers:
         finally:
             call_time.add(sum(used))
 
-    def close(self) -> None:
-        """Waits for running work; queued work is cancelled."""
-        self._pool.shutdown(cancel_futures=True)
+    async def close(self) -> None:
+        """Waits for running work, while the loop goes on: it may last, as a request does. Queued work is cancelled."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+
+    def stop(self) -> None:
+        """As `close`, without waiting; the end of the process waits."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class DaemonThreads:
+    """Workers for functions that may never return: a thread each, for which the end of the process does not wait."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        found: Future[T] = Future()
+        found.set_running_or_notify_cancel()
+
+        def answer() -> None:
+            try:
+                found.set_result(work(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001  as a pool: it is the caller's
+                found.set_exception(error)
+
+        threading.Thread(target=answer, name="worker", daemon=True).start()
+        return await asyncio.wrap_future(found)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -341,7 +341,7 @@ class _RunningNode:
             if spans is not None:
                 await spans.close()
             await network.close()
-            workers.close()
+            await workers.close()
             fs.close()
 
 

@@ -113,7 +113,7 @@ async def compact(directory: LogDirectory) -> CleaningStats:
         await directory.checkpoint()
         stats = await cleaner.clean_filthiest(lambda log: log.log_end_offset)
     finally:
-        workers.close()
+        await workers.close()
     assert stats is not None
     return stats
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from streamlog.ports import Clock, Random, Workers, no_probe, system
-from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
+from streamlog.ports.system import DaemonThreads, SystemClock, ThreadWorkers, system_random
 from streamlog.sim import Machine
 from streamlog.sim.clock import SimClock
 from streamlog.sim.loop import SimLoop
@@ -33,20 +33,41 @@ def test_workers_give_results_and_errors() -> None:
     machine = Machine()
     machine.run(use(machine.workers))
     machine.close()
-    workers = ThreadWorkers(2)
-    system.run(use(workers))
-    workers.close()
+
+    async def main() -> None:
+        workers = ThreadWorkers(2)
+        await use(workers)
+        await workers.close()
+
+    system.run(main())
 
 
 def test_threads_do_not_hold_up_the_loop() -> None:
     async def main() -> None:
         gate, workers = threading.Event(), ThreadWorkers(1)
-        blocked = asyncio.ensure_future(workers.run(gate.wait))
+        blocked = asyncio.ensure_future(workers.run(gate.wait, 10))
         await asyncio.sleep(0)
         assert not blocked.done()
+        closing = asyncio.ensure_future(workers.close())
+        await asyncio.sleep(0)  # `close` waits by then
         gate.set()
         assert await blocked
-        workers.close()
+        await closing
+
+    system.run(main())
+
+
+def test_stop_and_daemon_threads_wait_for_nothing() -> None:
+    async def main() -> None:
+        gate, workers, daemons = threading.Event(), ThreadWorkers(1), DaemonThreads()
+        assert await daemons.run(lambda: threading.current_thread().daemon)
+        with pytest.raises(ZeroDivisionError):
+            await daemons.run(divide, 6, by=0)
+        blocked = [asyncio.ensure_future(one.run(gate.wait, 10)) for one in (workers, daemons)]
+        await asyncio.sleep(0)
+        workers.stop()
+        gate.set()
+        assert await asyncio.gather(*blocked) == [True, True]
 
     system.run(main())
 

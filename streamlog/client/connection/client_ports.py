@@ -16,7 +16,7 @@ from streamlog.ports import CLIENT_ID_HEADER, Clock, Network, Random, Workers
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.grpc_adapter.settings import GrpcSettings
 from streamlog.ports.grpc_adapter.tls.credentials import TlsCredentials
-from streamlog.ports.system import SystemClock, ThreadWorkers, system_random
+from streamlog.ports.system import DaemonThreads, SystemClock, ThreadWorkers, system_random
 
 if TYPE_CHECKING:
     from streamlog.client.connection.token_login import TokenLogin
@@ -58,7 +58,7 @@ class RealPorts(Struct, frozen=True, kw_only=True):
         if self.login is not None:
             await self.login.close()
         await self.network.close()
-        self.workers.close()
+        self.workers.stop()  # what they still compute is not used any more
 
 
 def real_ports(config: Config) -> RealPorts:
@@ -73,7 +73,7 @@ def real_ports(config: Config) -> RealPorts:
     )
     clock, random, tls = SystemClock(), system_random(), _tls(config)
     workers = ThreadWorkers()
-    login = _token_login(config, clock, random, workers)
+    login = _token_login(config, clock, random)
     network = GrpcNetwork(on_crash=_no_server, settings=settings, tls=tls, metadata=_metadata(config), login=login)
     if login is not None:
         login.renew_streams = lambda: network.call_each(_RENEWAL, _RENEWAL_TIMEOUT_S)
@@ -104,7 +104,7 @@ def _login(config: Config) -> tuple[tuple[str, str], ...]:
     return (("authorization", "Basic " + base64.b64encode(given.encode()).decode()),)
 
 
-def _token_login(config: Config, clock: SystemClock, random: Random, workers: ThreadWorkers) -> TokenLogin | None:
+def _token_login(config: Config, clock: SystemClock, random: Random) -> TokenLogin | None:
     """InvalidConfigError."""
     if config[client_settings.SECURITY_PROTOCOL] != client_settings.SASL_SSL:
         return None
@@ -112,7 +112,7 @@ def _token_login(config: Config, clock: SystemClock, random: Random, workers: Th
         return None
     from streamlog.client.connection.token_login import RefreshTimes, TokenLogin, retriever_of  # an expensive import
 
-    return TokenLogin(retriever_of(config, clock), RefreshTimes.of(config), clock, random, workers)
+    return TokenLogin(retriever_of(config, clock), RefreshTimes.of(config), clock, random, DaemonThreads())
 
 
 def _no_server(error: Exception) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from streamlog.client.connection import token_login
+from streamlog.client.connection import client_ports, token_login
 from streamlog.client.connection.token_login import (
     LIFETIME_S,
     RefreshTimes,
@@ -268,3 +268,26 @@ async def test_streams_that_cannot_be_renewed_do_not_end_the_renewal_of_tokens()
     await asyncio.wait_for(again.wait(), WAIT_S)
     assert await login.metadata() == (("authorization", "Bearer three"),)
     await login.close()
+
+
+_ASKED, _ANSWER, _ENDED = threading.Event(), threading.Event(), threading.Event()
+
+
+def slow_retriever() -> str:
+    _ASKED.set()
+    _ANSWER.wait(10)
+    _ENDED.set()
+    return "one"
+
+
+async def test_a_client_that_is_closed_does_not_wait_for_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_ports, "_tls", lambda _config: None)  # it connects to no node
+    given = {**LOGIN, "sasl.oauthbearer.jwt.retriever.class": f"{__name__}:slow_retriever"}
+    ports = client_ports.real_ports(load_admin(given).config)
+    assert ports.login is not None
+    asking = asyncio.ensure_future(ports.login.metadata())
+    assert await asyncio.to_thread(_ASKED.wait, WAIT_S)
+    asking.cancel()
+    await ports.close()
+    assert not _ENDED.is_set()
+    _ANSWER.set()

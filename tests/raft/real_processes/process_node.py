@@ -178,7 +178,7 @@ async def serve(options: argparse.Namespace) -> None:
         await raft.wait_until_up()
         print("up", flush=True)
     await network.close()
-    workers.close()
+    await workers.close()
     fs.close()
 
 
