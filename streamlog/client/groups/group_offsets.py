@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from streamlog.aio.timeouts import timeout
 from streamlog.api import calls
 from streamlog.api.errors import from_message
 from streamlog.api.pb import common_pb2
@@ -63,11 +64,21 @@ class GroupOffsets:
         """
         refused: dict[TopicPartition, StreamlogError] = {}
         who = self._committer()
-        async with self._turn:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        try:
+            async with timeout(timeout_s):
+                await self._turn.acquire()
+        except TimeoutError:
+            message = f"offsets of group {self._coordinator.group!r} were not committed within {timeout_s:g} s"
+            raise RequestTimedOutError(f"{message}: an earlier commit is not answered") from None
+        try:
             wanted = list(offsets.items())
             for at in range(0, len(wanted), _PARTITIONS_PER_REQUEST):
                 some = wanted[at : at + _PARTITIONS_PER_REQUEST]
-                refused |= await self._commit(some, who, timeout_s, metadata)
+                refused |= await self._commit(some, who, deadline_s - loop.time(), metadata)
+        finally:
+            self._turn.release()
         return refused
 
     async def _commit(
@@ -95,16 +106,18 @@ class GroupOffsets:
         """None: no offset is committed. `partitions` None: all that have one. `stable`: wait until no open transaction
         commits any of them. RequestTimedOutError.
         """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
         wanted = None if partitions is None else list(partitions)
         if wanted is None:
-            return await self._fetch([], timeout_s, stable=stable)
+            return await self._fetch([], deadline_s, timeout_s, stable=stable)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for at in range(0, len(wanted), _PARTITIONS_PER_REQUEST):
-            found |= await self._fetch(wanted[at : at + _PARTITIONS_PER_REQUEST], timeout_s, stable=stable)
+            some = wanted[at : at + _PARTITIONS_PER_REQUEST]
+            found |= await self._fetch(some, deadline_s, timeout_s, stable=stable)
         return found
 
     async def _fetch(
-        self, partitions: list[TopicPartition], timeout_s: float, *, stable: bool
+        self, partitions: list[TopicPartition], deadline_s: float, timeout_s: float, *, stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         request = pb.FetchOffsetsRequest(
             group=self._coordinator.group,
@@ -112,13 +125,13 @@ class GroupOffsets:
             require_stable=stable,
         )
         loop = asyncio.get_running_loop()
-        begin, attempt = loop.time(), 0
+        attempt = 0
         while True:
-            response = await self._coordinator.ask(FETCH, lambda: request, timeout_s=timeout_s)
+            response = await self._coordinator.ask(FETCH, lambda: request, timeout_s=deadline_s - loop.time())
             errors = [from_message(row.error) for row in response.offsets if row.HasField("error")]
             if not errors:
                 return {_partition(row): _committed(row) for row in response.offsets}
-            left_s = begin + timeout_s - loop.time()
+            left_s = deadline_s - loop.time()
             for error in errors:
                 if not error.retriable:
                     raise error
