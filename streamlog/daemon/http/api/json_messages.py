@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -61,7 +62,7 @@ def parse_json(request_type: type[Message], text: bytes) -> bytes:
             limit=ELEMENTS_MAX,
         )
     try:
-        document = json.loads(text.decode(), object_pairs_hook=_checked_object)
+        document = json.loads(text.decode(), object_pairs_hook=checked_object)
     except RecursionError:
         raise _invalid(name, "it is nested too deeply") from None
     except ValueError as error:  # of the syntax, of UTF-8, of a number with thousands of digits
@@ -87,12 +88,12 @@ def format_json(message: Message) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _checked_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def checked_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """ValueError for a field that stands twice: which of the two is meant is unknown."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"{twice!r} stands twice in one object")
     return found
 
