@@ -2,7 +2,8 @@
 
 The guard of a stream remembers the rights that it granted, so that the stream can be ended when one is withdrawn; where
 the stream shows only what may be seen, also those that it refused. A client names what it likes, so that is bounded: a
-stream that goes beyond it ends at the next change of the lists, whatever has changed.
+stream that goes beyond it ends at the next change of the lists, whatever has changed. Names come here before handlers
+check their length, and decisions, refusals and events keep them: only the beginning of a longer one is used.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streamlog.access.acl import CLUSTER_NAME, EVERY_USER, WILDCARD, AclOperation, AclResourceType
+from streamlog.api.request_resources import NAME_LENGTH_MAX
 from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX
 from streamlog.errors import (
     BrokerNotAvailableError,
@@ -114,6 +116,7 @@ class Guard:
     # -- for the table
 
     def may(self, operation: AclOperation, kind: AclResourceType, name: str) -> bool:
+        name = _beginning(name)
         return self._remember(
             operation, kind, name, self._authorizer.may(self.principal, self._host, operation, kind, name)
         )
@@ -136,7 +139,7 @@ class Guard:
         if self.may(operation, kind, name):
             return None
         error, noun = _ERRORS[kind]
-        what = noun if kind is AclResourceType.CLUSTER else f"{noun} {name!r}"
+        what = noun if kind is AclResourceType.CLUSTER else f"{noun} {_beginning(name)!r}"
         return error(
             f"{self.principal} may not {operation.name} {what}; an administrator can allow it with streamlogctl acl "
             "add",
@@ -161,7 +164,7 @@ class Guard:
     def _count(self, operation: AclOperation, kind: AclResourceType, name: str) -> None:
         self._authorizer.refused[kind] += 1
         if self._audit is not None:
-            self._audit.refused(operation.name, kind.name, name, _ERRORS[kind][0].code)
+            self._audit.refused(operation.name, kind.name, _beginning(name), _ERRORS[kind][0].code)
 
     def _remember(self, operation: AclOperation, kind: AclResourceType, name: str | None, answer: bool) -> bool:
         if self._asked is not None and (answer or self._row.ends_on_grant):
@@ -198,3 +201,8 @@ class Guard:
             if refusal is None and not before and self._row.ends_on_grant:
                 return TopicAuthorizationError("the caller's rights have changed: call again", field="topic")
         return None
+
+
+def _beginning(name: str) -> str:
+    """The entries for it are the same: their names are shorter."""
+    return name[:NAME_LENGTH_MAX]

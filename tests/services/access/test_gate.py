@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from streamlog.access import acl as acl_module
 from streamlog.access.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, AclResourceType, PatternType
 from streamlog.access.passwords import SaltedPassword
 from streamlog.access.principals import PrincipalMapping, parse_mapping_rules
@@ -18,6 +19,7 @@ from streamlog.access.throttle import PAUSE_MAX_S
 from streamlog.api.errors import from_rpc
 from streamlog.api.pb import admin_pb2, common_pb2, groups_pb2, records_pb2
 from streamlog.api.request_attributes import request_attributes
+from streamlog.api.request_resources import NAME_LENGTH_MAX
 from streamlog.api.requests import PartitionRef
 from streamlog.errors import (
     BrokerNotAvailableError,
@@ -389,6 +391,25 @@ async def test_what_a_stream_remembers_is_bounded(setup: Setup, monkeypatch: pyt
     assert guard._asked is None
     setup.apply(AclRecord(acl=acl(AclOperation.READ, "v")))
     assert isinstance(await end_of(task), BrokerNotAvailableError)
+
+
+async def test_of_a_long_name_the_beginning_is_kept(setup: Setup) -> None:
+    """A name may be as long as a request, and 50,000 decisions are remembered. Entries apply to it all the same."""
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t", pattern_type=PatternType.PREFIXED)))
+    await open_stream(setup, info(method=FETCH))
+    guard = setup.stream_guard()
+    assert guard.topic_refusal("READ", "t" + "x" * (1 << 20)) is None
+    refusal = guard.topic_refusal("READ", "u" + "x" * (1 << 20))
+    assert refusal is not None
+    assert len(refusal.message) < 1_000
+    assert guard._asked is not None
+    names = [*(key[2] or "" for key in guard._asked), *(key[4] for key in setup.authorizer._remembered)]
+    assert {name[0] for name in names} == {"t", "u"}
+    assert max(len(name) for name in names) <= NAME_LENGTH_MAX
+
+
+def test_entries_have_shorter_names_than_are_compared() -> None:
+    assert acl_module.NAME_LENGTH_MAX < NAME_LENGTH_MAX
 
 
 async def test_a_stream_that_shows_what_may_be_seen_ends_with_a_new_right(setup: Setup) -> None:

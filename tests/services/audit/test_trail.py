@@ -14,8 +14,8 @@ import pytest
 from streamlog.access.acl import Acl, AclOperation, AclResourceType
 from streamlog.access.principals import PrincipalMapping
 from streamlog.api.errors import to_rpc
-from streamlog.api.pb import admin_pb2, batches_pb2, records_pb2
-from streamlog.api.request_resources import RESOURCES_MAX, resources_of
+from streamlog.api.pb import admin_pb2, batches_pb2, groups_pb2, records_pb2
+from streamlog.api.request_resources import NAME_LENGTH_MAX, RESOURCES_MAX, resources_of
 from streamlog.api.service import Requests, parse
 from streamlog.controller.link import FORWARDED
 from streamlog.errors import ClusterAuthorizationError, InvalidTopicError, StreamlogError
@@ -218,6 +218,17 @@ async def test_reads_and_writes_are_events_by_choice() -> None:
     with pytest.raises(RpcError):
         await wanted.unary(RECORDS + "Publish", records_pb2.PublishRequest(topic="u"))
     assert len(wanted.sink.events) == 2, "refusals were not wanted"
+
+
+async def test_the_event_of_a_refusal_has_the_beginning_of_a_long_name() -> None:
+    """Else 640 calls without a login would fill the files of the log, and rotation deletes what was in them."""
+    setup = Setup()
+    request = groups_pb2.FindCoordinatorRequest(groups=["g" * 1_000_000])
+    with pytest.raises(RpcError):
+        await setup.unary("/streamlog.v1.Groups/FindCoordinator", request)
+    (event,) = setup.sink.events
+    assert event.resources == (AuditResource("group", "g" * NAME_LENGTH_MAX),)
+    assert len(msgspec.json.encode(event)) < 2_000
 
 
 async def test_a_stream_has_an_event_for_each_new_topic_and_each_refusal() -> None:
