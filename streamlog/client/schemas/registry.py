@@ -94,7 +94,7 @@ class SchemaRegistry:
             raise InvalidConfigError("no URL of a schema registry is given: give one", field="urls")
         of_all = None if username is None else (username, password or "")
         self._logins: Final = [(address, of_all or login) for address, login in given]
-        headers = {"Accept": _TYPE, "Content-Type": _TYPE}
+        headers = {"Accept": _TYPE, "Accept-Encoding": "identity", "Content-Type": _TYPE}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         self._timeout_s: Final = timeout_s
@@ -193,14 +193,18 @@ class SchemaRegistry:
     def _answer(self, method: str, url: str, body: Mapping[str, Any] | None, login: _Login) -> tuple[int, bytes]:
         content = None if body is None else msgspec.json.encode(body)
         with self._http.stream(method, url, content=content, auth=login) as response:
-            data, deadline_s = b"", SystemClock.monotonic() + self._timeout_s
-            for part in response.iter_bytes():
-                data += part
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity":
+                raise SchemaRegistryError(f"the answer of {method} {url} is compressed ({encoding[:20]!r}), unasked")
+            parts, size, deadline_s = [], 0, SystemClock.monotonic() + self._timeout_s
+            for part in response.iter_raw():
+                parts.append(part)
+                size += len(part)
                 if SystemClock.monotonic() > deadline_s:  # the timeout of httpx is that of one read
                     raise httpx.ReadTimeout(f"its answer has no end after {self._timeout_s:g} s")
-                if len(data) > ANSWER_BYTES_MAX:
+                if size > ANSWER_BYTES_MAX:
                     raise SchemaRegistryError(f"the answer of {method} {url} exceeds {ANSWER_BYTES_MAX} bytes")
-            return response.status_code, data
+            return response.status_code, b"".join(parts)
 
 
 class _Version(Struct):

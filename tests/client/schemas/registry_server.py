@@ -18,6 +18,7 @@ class FakeRegistry:
         self.requests: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.failures: list[tuple[int, bytes]] = []  # the next answers instead
+        self.encoding = ""  # of all answers
         self.url = ""
 
     def add(self, subject: str, schema: dict[str, Any]) -> int:
@@ -72,6 +73,8 @@ def serving() -> Iterator[FakeRegistry]:
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", f"{registry.url}/schemas/ids/1")
+            if registry.encoding:
+                self.send_header("Content-Encoding", registry.encoding)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             try:

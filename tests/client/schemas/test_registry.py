@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 
+import httpx
+import msgspec
 import pytest
 
 from streamlog.client.consumer.consumer_records import ConsumerRecord
@@ -153,6 +156,36 @@ def test_an_answer_is_bounded(served: FakeRegistry, monkeypatch: pytest.MonkeyPa
     with pytest.raises(DeserializationError, match="exceeds 1000 bytes"):
         records.finish()
     assert deserializers.skipped_count == 0
+
+
+def test_an_answer_is_not_unpacked(served: FakeRegistry) -> None:
+    """What is unpacked may have a thousand times the size."""
+    served.encoding = "gzip"
+    served.failures = [(200, gzip.compress(b'{"schema": "\\"int\\""}'))]
+    with pytest.raises(SchemaRegistryError, match=r"is compressed \('gzip'\), unasked"):
+        SchemaRegistry(served.url).by_id(1)
+    assert served.headers[0]["Accept-Encoding"] == "identity"
+
+
+class Part(bytes):
+    """Counts the bytes that are copied to append it."""
+
+    copied = 0
+
+    def __radd__(self, before: bytes) -> bytes:
+        Part.copied += len(before) + len(self)
+        return b"".join((before, self))
+
+
+def test_the_parts_of_an_answer_are_joined_once(served: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '"int"' + " " * 20_000
+    answer = msgspec.json.encode({"schema": text})
+    parts = [Part(answer[at : at + 10]) for at in range(0, len(answer), 10)]
+    served.failures = [(200, b"{}")]
+    for method in ("iter_bytes", "iter_raw"):
+        monkeypatch.setattr(httpx.Response, method, lambda response: iter(parts))
+    assert SchemaRegistry(served.url).by_id(1).text == text
+    assert Part.copied <= len(answer)
 
 
 def test_addresses_are_tried_in_turn(served: FakeRegistry) -> None:
