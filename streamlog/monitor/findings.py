@@ -168,8 +168,12 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
     everything = [(topic.name, one) for topic in state.topics for one in topic.partitions]
     leaderless = [(name, one) for name, one in everything if one.leader is None]
     led = [(name, one) for name, one in everything if one.leader is not None]
-    below = [(name, one) for name, one in led if len(one.isr) < state.min_insync_replicas.get(name, 1)]
-    lacking = [(name, one) for name, one in led if len(one.isr) < len(one.replicas) and (name, one) not in below]
+
+    def is_below(name: str, one: PartitionDescription) -> bool:
+        return len(one.isr) < state.min_insync_replicas.get(name, 1)
+
+    below = [(name, one) for name, one in led if is_below(name, one)]
+    lacking = [(name, one) for name, one in led if len(one.isr) < len(one.replicas) and not is_below(name, one)]
     if "topics" in state.missing and cluster.offline_partition_count:
         yield HealthFinding(
             severity=Severity.CRITICAL,

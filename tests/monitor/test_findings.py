@@ -29,6 +29,7 @@ from streamlog.errors import (
 from streamlog.model import NO_BROKER, BrokerId, PartitionId, TopicPartition
 from streamlog.monitor import ClusterState, HealthFinding, Severity, findings_of
 from streamlog.monitor.cluster_state import effective_min_isr
+from tests.support.counted_text import CountedText
 from tests.support.health_samples import cluster, node, state
 
 
@@ -101,6 +102,17 @@ def test_a_clock_is_compared_with_the_limit_of_its_node() -> None:
     assert "clock.skew.max.ms (500 ms)" in first.cause
     assert second.problem == "The clock of node 3 (h:9092) is 20 s behind most nodes'."
     assert "clock.skew.max.ms (10000 ms)" in second.cause
+
+
+def test_partitions_are_not_compared_with_each_other() -> None:
+    """When a node fails, half of all partitions may be out of sync."""
+    count = 300
+    topics = [topic(CountedText(f"t{number}"), (1,), (1, 3)) for number in range(count)]
+    sample = state(cluster(held=(5000,)), *topics)
+    sample = structs.replace(sample, min_insync_replicas={one.name: 2 for one in topics})
+    CountedText.compared = 0
+    assert [problem.split(" ")[0] for _, problem in found(sample)] == [str(count)] * 2
+    assert CountedText.compared < 10 * count
 
 
 def test_partitions_of_one_kind_are_one_finding_and_the_worst_come_first() -> None:
