@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from streamlog.api.convert import offsets
+from streamlog.api.convert import groups, offsets
 from streamlog.api.convert.admin import configs, placement
+from streamlog.api.convert.admin import topics as admin_topics
 from streamlog.api.convert.admin.partitions import isolation_level
-from streamlog.api.convert.records import fetch, produce
+from streamlog.api.convert.records import fetch, produce, publish_transactions, subscribe
 from streamlog.api.errors import from_message
-from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2
+from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2, groups_pb2, records_pb2
 from streamlog.api.requests import (
     FETCH_WAIT_MS_MAX,
     PARTITIONS_PER_REQUEST_MAX,
@@ -318,3 +319,69 @@ def test_found_offsets_and_epochs() -> None:
     (asked,) = offsets.epoch_queries(epochs(leader_epoch=2))
     assert offsets.found_epoch(asked, offsets.epoch_end(LeaderEpoch(1), Offset(8))).end.end_offset == 8
     assert offsets.found_epoch(asked, NotLeaderError("elsewhere")).error.code == "NOT_LEADER"
+
+
+def owning(count: int) -> groups_pb2.GroupHeartbeatRequest:
+    topics = [groups_pb2.TopicPartitions(topic_id=ID, partitions=[0] * 10_000)] * (count // 10_000)
+    rest = groups_pb2.TopicPartitions(topic_id=ID, partitions=range(count % 10_000))
+    owned = groups_pb2.MemberPartitions(topics=[*topics, rest])
+    return groups_pb2.GroupHeartbeatRequest(group="g", member_id="m", member_epoch=1, owned=owned)
+
+
+def committing(count: int) -> records_pb2.PublishStreamRequest:
+    places = [groups_pb2.OffsetToCommit(topic="t", partition=index) for index in range(5_000)]
+    full = [records_pb2.TransactionOffsets(group=f"g{n}", offsets=places) for n in range(count // 5_000)]
+    rest = records_pb2.TransactionOffsets(group="g", offsets=places[: count % 5_000])
+    return records_pb2.PublishStreamRequest(offsets=[*full, rest] if rest.offsets else full)
+
+
+def subscribing(count: int) -> records_pb2.SubscribeRequest:
+    parts = [records_pb2.SubscribePartitions(topic=f"t{n}", partitions=range(5_000)) for n in range(count // 5_000)]
+    rest = records_pb2.SubscribePartitions(topic="t", partitions=range(count % 5_000))
+    return records_pb2.SubscribeRequest(subscriptions=[*parts, rest] if rest.partitions else parts)
+
+
+def assigning(count: int) -> list[admin_pb2.ReplicaAssignment]:
+    return [admin_pb2.ReplicaAssignment(replicas=[1])] * count
+
+
+def creating(count: int) -> admin_pb2.CreateTopicsRequest:
+    full = [admin_pb2.NewTopic(name=f"t{n}", assignments=assigning(2_000)) for n in range(count // 2_000)]
+    rest = admin_pb2.NewTopic(name="t", assignments=assigning(count % 2_000))
+    return admin_pb2.CreateTopicsRequest(topics=[*full, rest])
+
+
+def growing(count: int) -> admin_pb2.CreatePartitionsRequest:
+    full = [admin_pb2.TopicGrowth(topic=f"t{n}", assignments=assigning(2_000)) for n in range(count // 2_000)]
+    rest = admin_pb2.TopicGrowth(topic="t", assignments=assigning(count % 2_000))
+    return admin_pb2.CreatePartitionsRequest(topics=[*full, rest])
+
+
+@pytest.mark.parametrize(
+    ("convert", "asking", "limit", "field", "single"),
+    [
+        (lambda message: groups.heartbeat(message, "host"), owning, 100_000, "owned.topics", (groups, "partition_id")),
+        (publish_transactions.offsets, committing, 10_000, "offsets", (publish_transactions, "to_commit")),
+        (subscribe.subscribe_query, subscribing, 10_000, "subscriptions", (subscribe, "partition_id")),
+        (admin_topics.create_topics, creating, 10_000, "topics", (admin_topics, "replicas")),
+        (admin_topics.create_partitions, growing, 10_000, "topics", (admin_topics, "replicas")),
+    ],
+)
+def test_lists_within_lists_are_counted_together_before_the_first_is_converted(
+    convert: Callable[[Any], object],
+    asking: Callable[[int], Message],
+    limit: int,
+    field: str,
+    single: tuple[Any, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is within its own limit; their product took one request seconds of the node's loop."""
+    convert(asking(limit))
+
+    def untouched(*_: object) -> None:
+        raise AssertionError("converted before it is counted")
+
+    monkeypatch.setattr(*single, untouched)
+    with pytest.raises(InvalidRequestError) as caught:
+        convert(asking(limit + 1))
+    assert caught.value.details == {"field": field, "limit": limit}

@@ -12,7 +12,7 @@ from streamlog.model import PRODUCER_EPOCH_MAX, LeaderEpoch, PartitionId, Produc
 from streamlog.printable import first_control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -54,6 +54,17 @@ def each(
         except StreamlogError as error:
             raise _under(f"{field}[{index}]", error) from None
     return tuple(values)
+
+
+def together(lists: Iterable[Sequence[object]], field: str, *, count_max: int) -> None:
+    """InvalidRequestError if the lists below the entries of `field` are too long together. Before any of them is
+    converted: each may be within its limit, and all of them keep the node busy for seconds.
+    """
+    count = sum(len(one) for one in lists)
+    if count > count_max:
+        raise InvalidRequestError(
+            f"{field} has {count} entries in all, but may have at most {count_max}", field=field, limit=count_max
+        )
 
 
 def distinct(keys: Sequence[object], field: str) -> None:

@@ -15,6 +15,7 @@ from streamlog.api.convert.fields import (
     leader_epoch,
     partition_id,
     text,
+    together,
     topic_id,
     topic_name,
     without_controls,
@@ -38,6 +39,8 @@ RACK_LENGTH_MAX: Final = 253
 ASSIGNOR_LENGTH_MAX: Final = 64
 TOPICS_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 10_000
+OWNED_MAX: Final = 100_000
+"""Partitions of one member: it may read PARTITIONS_MAX from each of many nodes."""
 REBALANCE_TIMEOUT_MS: Final = 300_000  # Kafka's max.poll.interval.ms
 
 
@@ -101,6 +104,8 @@ def _subscription(message: pb.GroupSubscription) -> MemberSubscription:
 
 
 def _owned(message: pb.MemberPartitions) -> frozenset[GroupPartition]:
+    together((part.partitions for part in message.topics), "topics", count_max=OWNED_MAX)
+
     def topic(part: pb.TopicPartitions) -> tuple[GroupPartition, ...]:
         known = topic_id(part.topic_id)
         indexes = each(part.partitions, "partitions", lambda index: partition_id(index, ""), count_max=PARTITIONS_MAX)

@@ -153,7 +153,7 @@ class MemberPartitions(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]:
-        """By rising topic id. May be empty."""
+        """By rising topic id. May be empty. At most 10,000, with at most 100,000 partitions in all."""
 
     def __init__(
         self,

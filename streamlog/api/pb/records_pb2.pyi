@@ -547,7 +547,7 @@ class TransactionOffsets(_message.Message):
 
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.OffsetToCommit]:
-        """1 to 10,000; no partition twice."""
+        """1 to 10,000, together with those of the request's other groups; no partition twice."""
 
     def __init__(
         self,

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from streamlog.api.convert.admin.topics import config_name, config_value
-from streamlog.api.convert.fields import distinct, each, enum_value, inside, text
+from streamlog.api.convert.fields import distinct, each, enum_value, inside, text, together
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.config import ConfigChange, Effective, Operation, Source, Update
-from streamlog.errors import InvalidRequestError, StreamlogError
+from streamlog.errors import StreamlogError
 from streamlog.metadata.configs.changes import (
     CHANGES_PER_REQUEST_MAX,
     AlterConfigs,
@@ -54,13 +54,9 @@ _CONFIG_TYPES: Final[Mapping[str, pb.ConfigType.ValueType]] = {
 
 def alter_configs(message: pb.AlterConfigsRequest) -> AlterConfigs:
     """InvalidRequestError."""
-    count = sum(len(alteration.changes) for alteration in message.alterations)
-    if count > CHANGES_PER_REQUEST_MAX:
-        raise InvalidRequestError(
-            f"the request has {count} changes, but may have at most {CHANGES_PER_REQUEST_MAX}",
-            field="alterations",
-            limit=CHANGES_PER_REQUEST_MAX,
-        )
+    together(
+        (alteration.changes for alteration in message.alterations), "alterations", count_max=CHANGES_PER_REQUEST_MAX
+    )
     resources = each(message.alterations, "alterations", _alteration, count_min=1, count_max=RESOURCES_PER_REQUEST_MAX)
     return AlterConfigs(resources=resources, validate_only=message.validate_only)
 

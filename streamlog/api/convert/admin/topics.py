@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from streamlog.api.convert.fields import bounded, each, text, topic_id
+from streamlog.api.convert.fields import bounded, each, text, together, topic_id
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import InvalidRequestError
@@ -28,6 +28,8 @@ from streamlog.model import BrokerId, TopicId
 
 # Each topic of a request has at least one partition, so there cannot be more topics than partitions.
 TOPICS_PER_REQUEST_MAX: Final = PARTITIONS_PER_REQUEST_MAX
+# The controller takes at most PARTITIONS_PER_REQUEST_MAX, and refuses the topics that do not fit one by one.
+ASSIGNMENTS_MAX: Final = 5 * PARTITIONS_PER_REQUEST_MAX
 # Of one topic. There are some 30 topic configs.
 CONFIGS_MAX: Final = 200
 CONFIG_NAME_LENGTH_MAX: Final = 200
@@ -37,6 +39,7 @@ _NAME_LENGTH_MAX: Final = 1_000
 
 def create_topics(message: pb.CreateTopicsRequest) -> CreateTopics:
     """InvalidRequestError."""
+    together((topic.assignments for topic in message.topics), "topics", count_max=ASSIGNMENTS_MAX)
     topics = each(message.topics, "topics", _new_topic, count_min=1, count_max=TOPICS_PER_REQUEST_MAX)
     return CreateTopics(topics=topics, validate_only=message.validate_only)
 
@@ -78,6 +81,7 @@ def created(results: Iterable[TopicResult]) -> pb.CreateTopicsResponse:
 
 def create_partitions(message: pb.CreatePartitionsRequest) -> CreatePartitions:
     """InvalidRequestError."""
+    together((topic.assignments for topic in message.topics), "topics", count_max=ASSIGNMENTS_MAX)
     topics = each(message.topics, "topics", _growth, count_min=1, count_max=TOPICS_PER_REQUEST_MAX)
     return CreatePartitions(topics=topics, validate_only=message.validate_only)
 

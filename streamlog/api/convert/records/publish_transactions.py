@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from streamlog.api.convert.fields import amount, distinct, each, enum_value, inside
+from streamlog.api.convert.fields import amount, distinct, each, enum_value, inside, together
 from streamlog.api.convert.groups import PARTITIONS_MAX, committer, group_id, to_commit
 from streamlog.api.convert.records.publish import PublishOptions
 from streamlog.api.convert.transactions import transactional_id
@@ -50,6 +50,7 @@ def writer(message: pb.TransactionalWriter) -> TransactionalWriter:
 
 def offsets(message: pb.PublishStreamRequest) -> tuple[CommitOffsets, ...]:
     """One for each group. InvalidRequestError, InvalidGroupIdError, InvalidTopicError."""
+    together((one.offsets for one in message.offsets), "offsets", count_max=PARTITIONS_MAX)
     found = each(message.offsets, "offsets", _offsets, count_max=GROUPS_MAX)
     distinct([one.group for one in found], "offsets")
     return found
