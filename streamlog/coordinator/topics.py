@@ -18,7 +18,7 @@ from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import TopicId
 
 PATTERNS_MAX: Final = 1_000
-"""Number of cached patterns; beyond it the cache is cleared."""
+"""Number of cached patterns; beyond it the one goes that has not been asked for the longest."""
 _PATTERN_BYTES_MAX: Final = 1 << 20
 """Size of one compiled pattern."""
 
@@ -29,7 +29,7 @@ class ImageTopics:
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._names: tuple[str, ...] | None = None  # ascending; built for the first pattern
-        self._matching: dict[str, tuple[str, ...]] = {}
+        self._matching: dict[str, tuple[str, ...]] = {}  # the last that was asked for stands last
 
     def following(self, image: MetadataImage, delta: MetadataDelta | None) -> tuple[ImageTopics, bool]:
         """The topics of the next image, and whether they differ for groups: in topics or partition counts. Leaders
@@ -72,7 +72,7 @@ class ImageTopics:
         return TopicShape(partition_count=len(topic.partitions), racks=racks if any(racks) else ())
 
     def matching(self, pattern: str) -> tuple[str, ...]:
-        found = self._matching.get(pattern)
+        found = self._matching.pop(pattern, None)
         if found is None:
             wanted = _compiled(pattern)
             if self._names is None:
@@ -80,8 +80,8 @@ class ImageTopics:
                 self._names = tuple(sorted(name for name in names if name not in INTERNAL_TOPICS))
             found = tuple(name for name in self._names if wanted.fullmatch(name))
             if len(self._matching) >= PATTERNS_MAX:
-                self._matching.clear()
-            self._matching[pattern] = found
+                del self._matching[next(iter(self._matching))]
+        self._matching[pattern] = found
         return found
 
 

@@ -60,6 +60,8 @@ JOIN = 0
 LEAVE = -1
 
 
+PATTERNS_MAX: Final = 100
+"""Different ones of a group: each decision asks for the topics of all of them."""
 GRACE_MS: Final = 4_000
 """Session of a member whose stream was served by a failed node: a node that was only fenced heartbeats again by then,
 or its client joins again. Clients that are members themselves keep their own session.
@@ -200,7 +202,7 @@ def _stay(draft: Draft, member_id: str, command: MemberHeartbeat, context: Group
 def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None:
     if command.subscription is None:
         raise InvalidRequestError("a joining member must send its subscription", field="subscription")
-    _member_value(command, command.subscription, context)  # raises before anything is written
+    _member_value(command, command.subscription, draft.group, context)  # raises before anything is written
     before = draft.group.instances.get(command.instance_id) if command.instance_id else None
     if before is not None and before != command.member_id:
         _replace_static(draft, before, command, context)
@@ -286,7 +288,7 @@ def _subscribe(draft: Draft, member_id: str, command: MemberHeartbeat, context: 
     group = draft.group
     assert command.subscription is not None
     before = group.members.get(member_id)
-    value = _member_value(command, command.subscription, context)
+    value = _member_value(command, command.subscription, group, context)
     if before == value:
         return
     draft.write(MemberKey(group.group_id, member_id), value)
@@ -299,7 +301,9 @@ def _reads(member: MemberValue) -> tuple[object, ...]:
     return member.topics, member.pattern, member.assignor, member.rack, member.instance_id
 
 
-def _member_value(command: MemberHeartbeat, subscription: MemberSubscription, context: GroupContext) -> MemberValue:
+def _member_value(
+    command: MemberHeartbeat, subscription: MemberSubscription, group: Group, context: GroupContext
+) -> MemberValue:
     settings = context.settings
     if subscription.assignor and subscription.assignor not in settings.assignors:
         raise UnsupportedAssignorError(
@@ -307,6 +311,7 @@ def _member_value(command: MemberHeartbeat, subscription: MemberSubscription, co
             field="subscription.assignor",
             limit=", ".join(settings.assignors),
         )
+    _check_reads(subscription, group)
     if subscription.pattern:
         context.topics.matching(subscription.pattern)
     session_timeout_ms = subscription.session_timeout_ms or settings.session_timeout_ms
@@ -324,6 +329,17 @@ def _member_value(command: MemberHeartbeat, subscription: MemberSubscription, co
         client_host=command.client_host,
         serving_epoch=command.serving_epoch,
     )
+
+
+def _check_reads(subscription: MemberSubscription, group: Group) -> None:
+    """InvalidRequestError if the members would read too much that differs: each decision looks at all of it."""
+    if subscription.pattern and subscription.pattern not in group.patterns and len(group.patterns) >= PATTERNS_MAX:
+        raise InvalidRequestError(
+            f"the members of group {group.group_id!r} have {len(group.patterns)} different patterns, the most that a "
+            "group may have: use the same one for members that read the same topics, or several groups",
+            field="subscription.pattern",
+            limit=PATTERNS_MAX,
+        )
 
 
 def _go_away(draft: Draft, member_id: str) -> None:

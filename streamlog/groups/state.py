@@ -52,6 +52,7 @@ class Group(Struct):
     claims: dict[GroupPartition, str] = field(default_factory=dict)  # the inverse of `targets`
     owners: dict[GroupPartition, str] = field(default_factory=dict)  # of partitions that are assigned or being revoked
     instances: dict[str, str] = field(default_factory=dict)  # instance id -> member id
+    patterns: dict[str, int] = field(default_factory=dict)  # that members have -> how many
     offsets: dict[tuple[str, PartitionId], OffsetValue] = field(default_factory=dict)
 
     @property
@@ -93,6 +94,7 @@ class Group(Struct):
             claims=dict(self.claims),
             owners=dict(self.owners),
             instances=dict(self.instances),
+            patterns=dict(self.patterns),
             offsets=self.offsets,
         )
 
@@ -132,16 +134,26 @@ class Group(Struct):
 
     def _set_member(self, member_id: str, value: MemberValue) -> None:
         before = self.members.get(member_id)
-        if before is not None and before.instance_id and self.instances.get(before.instance_id) == member_id:
-            del self.instances[before.instance_id]
+        if before is not None:
+            self._unsubscribe(member_id, before)
         self.members[member_id] = value
+        if value.pattern:
+            self.patterns[value.pattern] = self.patterns.get(value.pattern, 0) + 1
         if value.instance_id:
             self.instances[value.instance_id] = member_id
 
     def _remove_member(self, member_id: str) -> None:
         gone = self.members.pop(member_id, None)
-        if gone is not None and gone.instance_id and self.instances.get(gone.instance_id) == member_id:
-            del self.instances[gone.instance_id]
+        if gone is not None:
+            self._unsubscribe(member_id, gone)
+
+    def _unsubscribe(self, member_id: str, before: MemberValue) -> None:
+        if before.instance_id and self.instances.get(before.instance_id) == member_id:
+            del self.instances[before.instance_id]
+        if before.pattern:
+            self.patterns[before.pattern] -= 1
+            if not self.patterns[before.pattern]:
+                del self.patterns[before.pattern]
 
     def _set_current(self, member_id: str, value: CurrentValue) -> None:
         self._release(member_id)

@@ -16,7 +16,7 @@ from streamlog.errors import (
 )
 from streamlog.groups.codec import decode, encode
 from streamlog.groups.decision import MemberSessionTimer, RevocationTimer
-from streamlog.groups.membership import HeartbeatAnswer, MemberHeartbeat, RemoveMember
+from streamlog.groups.membership import PATTERNS_MAX, HeartbeatAnswer, MemberHeartbeat, RemoveMember
 from streamlog.groups.reconcile import is_behind
 from streamlog.groups.records import AWAY, CurrentKey, GroupRecord, MemberState, OffsetKey, TargetMemberKey
 from streamlog.model import PartitionId
@@ -253,6 +253,29 @@ def test_patterns_are_read_by_the_coordinator() -> None:
     assert len(a.reads) == 4
     with pytest.raises(InvalidRegularExpressionError):
         Member(coordinator, "b", topics=(), pattern="(").beat()
+
+
+def test_the_different_patterns_of_a_group_are_bounded() -> None:
+    """Each decision asks for the topics of all of them."""
+    coordinator = Coordinator(FakeTopics(t=4), settings=replace(SETTINGS, members_max=1_000))
+    members = [Member(coordinator, f"m{n}", topics=(), pattern=f"t|x{n}") for n in range(PATTERNS_MAX)]
+    for member in members:
+        member.beat()
+    late = Member(coordinator, "late", topics=(), pattern="t|y")
+    with pytest.raises(InvalidRequestError) as caught:
+        late.beat()
+    assert caught.value.details == {"field": "subscription.pattern", "limit": PATTERNS_MAX}
+    Member(coordinator, "same", topics=(), pattern=members[0].pattern).beat()
+    coordinator.fail_over()
+    with pytest.raises(InvalidRequestError):
+        late.beat()
+    members[0].leave()
+    with pytest.raises(InvalidRequestError):
+        late.beat()  # another one has that pattern
+    members[1].leave()
+    late.beat()
+    coordinator.heartbeat(replace(late.request(), subscription=replace(late.subscription, pattern="t|x0")))
+    Member(coordinator, "later", topics=(), pattern="t|z").beat()
 
 
 def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() -> None:

@@ -182,7 +182,7 @@ class GroupSubscription(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """Topics by regular expression (RE2), which must match the whole name; in addition to `topics`. Internal topics are
-    excluded. Empty: none. At most 1,000 characters.
+    excluded. Empty: none. At most 1,000 characters; the members of a group may have 100 different ones.
     """
     assignor: _builtins.str
     """uniform, range or roundrobin. Empty: the node's default. The group uses the assignor that most of its members request."""

@@ -1047,7 +1047,9 @@ class ConsumeJoin(_message.Message):
     group: _builtins.str
     """1 to 249 characters."""
     pattern: _builtins.str
-    """Topics by regular expression (RE2), which must match the whole name; in addition to `topics`. Empty: none."""
+    """Topics by regular expression (RE2), which must match the whole name; in addition to `topics`. Empty: none.
+    The members of a group may have 100 different ones.
+    """
     instance_id: _builtins.str
     """Makes the member static (KIP-345): a member that joins again with the same id before its session expires keeps its
     partitions. Empty: a dynamic member.
