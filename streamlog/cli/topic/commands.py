@@ -172,7 +172,8 @@ def describe(
     unavailable_partitions: bool,
     topics_with_overrides: bool,
 ) -> None:
-    """Describe topics: partitions, leaders, replicas, configs. Without a name: all except internal ones.
+    """Describe topics: partitions, leaders, replicas, configs. Without a name: all except internal ones; with an
+    option for partitions with a problem, these too.
 
     \b
     Examples:
@@ -183,15 +184,18 @@ def describe(
     """
     wanted = all_names(names, flag_names, required=False)
     wants_minima = under_min_isr_partitions or at_min_isr_partitions
+    partial = under_replicated_partitions or unavailable_partitions or wants_minima
 
     async def work(admin: AsyncAdmin) -> tuple[Sequence[TopicDescription], Mapping[str, int]]:
-        described = await admin.describe_topics(await matching_topics(admin, wanted))
+        names = await matching_topics(admin, wanted)
+        if partial and not wanted:
+            names = [one.name for one in await admin.list_topics(include_internal=True)]
+        described = await admin.describe_topics(names)
         good = [one for one in described if one.error is None]
         return described, await min_insync_replicas(admin, good) if wants_minima else {}
 
     found, minima = with_admin(target, work)
     shown = [one for one in found if one.error is None and (one.configs or not topics_with_overrides)]
-    partial = under_replicated_partitions or unavailable_partitions or wants_minima
     kept = [
         (
             one,

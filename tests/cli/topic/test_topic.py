@@ -7,6 +7,7 @@ import json
 import pytest
 
 from streamlog.metadata.settings import ControllerSettings
+from streamlog.metadata.topics.creation import CreateInternalTopic
 from tests.cli.served import USAGE, ServedCluster, refused
 
 
@@ -137,6 +138,15 @@ def test_describe_shows_what_is_wrong_only(served: ServedCluster) -> None:
     served.cluster.rig.fence(2)
     done = served.run("topic", "describe", "--unavailable-partitions")
     assert "\tPartition: 0\tLeader: none\t" in done.stdout
+
+
+def test_what_is_wrong_with_internal_topics_is_shown_too(served: ServedCluster) -> None:
+    """As `cluster health` counts it."""
+    served.cluster.rig.do(CreateInternalTopic(name="__consumer_offsets"))
+    assert "__consumer" not in served.run("topic", "describe").stdout
+    served.cluster.rig.fence(1)
+    shown = served.run("topic", "describe", "--under-replicated-partitions").stdout
+    assert shown.startswith("\tTopic: __consumer_offsets\tPartition: 0\t")
 
 
 def test_json_for_programs(served: ServedCluster) -> None:

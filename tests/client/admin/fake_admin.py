@@ -23,6 +23,7 @@ from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from streamlog.metadata.partitions.drain_moves import progress
 from streamlog.metadata.records import MetadataVersion
+from streamlog.metadata.topics.internal_topics import INTERNAL_TOPICS
 from streamlog.model import PartitionId
 from streamlog.ports import Clock, LogLevels
 from tests.metadata.rig import Rig
@@ -145,7 +146,9 @@ class FakeAdmin:
     async def _describe_topics(self, request: pb.DescribeTopicsRequest, call: Call) -> pb.DescribeTopicsResponse:
         """A page holds partitions of one topic alone; its token is topic and partition."""
         self._began("DescribeTopics", request)
-        names = sorted(request.topics) or sorted(topic.name for topic in self._topics())
+        names = sorted(request.topics) or sorted(
+            topic.name for topic in self._topics() if topic.name not in INTERNAL_TOPICS
+        )
         at, _, first = (request.page_token or "0/0").partition("/")
         response = pb.DescribeTopicsResponse()
         if not names:
