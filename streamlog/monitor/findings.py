@@ -75,7 +75,8 @@ def _all(state: ClusterState, not_answering: Set[int]) -> Iterator[HealthFinding
         return
     yield from _quorum(cluster)
     for node in cluster.nodes:
-        yield from _node(node, state.clock_skew_max_ms.get(node.node_id, CLOCK_SKEW_MAX_MS))
+        skew_max_ms = state.clock_skew_max_ms.get(node.node_id, CLOCK_SKEW_MAX_MS)
+        yield from _node(node, skew_max_ms, drainable=_drainable(node, state, cluster))
     yield from _partitions(state, cluster)
     fenced = {node.node_id for node in cluster.nodes if node.state is NodeState.FENCED}  # a finding already
     silent = fenced | not_answering
@@ -140,15 +141,16 @@ def _quorum(cluster: ClusterDescription) -> Iterator[HealthFinding]:
             )
 
 
-def _node(node: NodeDescription, skew_max_ms: int) -> Iterator[HealthFinding]:
+def _node(node: NodeDescription, skew_max_ms: int, *, drainable: bool) -> Iterator[HealthFinding]:
     if node.state is NodeState.FENCED:
         yield HealthFinding(
             severity=Severity.CRITICAL if node.replica_count else Severity.WARNING,
             subject=f"node {node.node_id}",
             problem=f"Node {node.node_id} ({node.address}) is fenced: it leads no partition and is in no ISR.",
             cause="The controller receives no heartbeats from it: it is down, disconnected, or has just started.",
-            remedy=f"Start it; if it is running, its log has the reason. If it is permanently lost: streamlogctl "
-            f"cluster drain {node.node_id}, then unregister.",
+            remedy="Start it; if it is running, its log has the reason. If it is permanently lost: "
+            + ("" if drainable else "add a node first, since no other one can take its replicas, then ")
+            + f"streamlogctl cluster drain {node.node_id}, then unregister.",
         )
     skew_ms = node.clock_skew_ms or 0
     if abs(skew_ms) > skew_max_ms:
@@ -162,6 +164,14 @@ def _node(node: NodeDescription, skew_max_ms: int) -> Iterator[HealthFinding]:
             "time.",
             remedy="Set the clock of its machine and check NTP; the node need not be restarted.",
         )
+
+
+def _drainable(node: NodeDescription, state: ClusterState, cluster: ClusterDescription) -> bool:
+    """Whether each of its partitions could have a replica on another active node, which has none yet."""
+    active = {one.node_id for one in cluster.nodes if one.state is NodeState.ACTIVE}
+    return all(
+        active - set(at.replicas) for topic in state.topics for at in topic.partitions if node.node_id in at.replicas
+    )
 
 
 def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[HealthFinding]:

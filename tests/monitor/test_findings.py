@@ -221,6 +221,14 @@ def test_of_a_fenced_node_it_says_only_that() -> None:
     assert "Start it" in finding.remedy
 
 
+@pytest.mark.parametrize("nodes", [(1, 2, 3), (1, 2, 3, 4)])
+def test_a_lost_node_is_drained_where_others_can_take_its_replicas(nodes: tuple[int, ...]) -> None:
+    described = cluster(*(node(one, NodeState.FENCED if one == 2 else NodeState.ACTIVE) for one in nodes), held=(5000,))
+    remedy = findings_of(state(described, topic("t", (1, 2, 3))))[0].remedy
+    assert "cluster drain 2, then unregister" in remedy
+    assert ("add a node first" in remedy) == (len(nodes) == 3)
+
+
 def test_hanging_transactions_and_what_could_not_be_asked() -> None:
     hanging = OpenTransaction(
         partition=TopicPartition("t", PartitionId(0)),

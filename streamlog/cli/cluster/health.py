@@ -22,7 +22,13 @@ _COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
 
 
 @click.command
-@click.option("--critical", "critical_only", is_flag=True, help="Only what stops writes, reads or metadata changes.")
+@click.option(
+    "--critical",
+    "critical_only",
+    is_flag=True,
+    help="Only what stops writes, reads or metadata changes, or leaves no redundancy for the next failure: a node "
+    "that is down while it holds replicas, too.",
+)
 @output_option
 @cluster_options
 def health(target: Target, output: Output, *, critical_only: bool) -> None:
