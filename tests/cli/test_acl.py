@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -19,6 +20,8 @@ from streamlog.access.acl import (
     PatternType,
 )
 from streamlog.cli.security import acl as commands
+from streamlog.cli.security import user as users
+from streamlog.errors import ClusterAuthorizationError
 from tests.cli.served import USAGE
 
 _O: Final = AclOperation
@@ -59,6 +62,22 @@ ALL: Final = (READ, WRITE, DENIED, ELSEWHERE, PREFIXED, OTHER, HOST, CLUSTER)
 class Entries:
     def __init__(self) -> None:
         self.left = list(ALL)
+        self.authorizer = "StandardAuthorizer"
+
+    async def describe_node(self) -> SimpleNamespace:
+        return SimpleNamespace(node_id=1)
+
+    async def describe_configs(self, _resources: object, *, names: list[str]) -> list[SimpleNamespace]:
+        assert names == ["authorizer.class.name"]
+        if not self.authorizer:
+            raise ClusterAuthorizationError("User:x may not DESCRIBE_CONFIGS cluster")
+        return [SimpleNamespace(error=None, entries=[SimpleNamespace(value=self.authorizer)])]
+
+    async def create_acls(self, entries: list[Acl]) -> None:
+        self.left += entries
+
+    async def create_user(self, _name: str, _password: str | None) -> str:
+        return "secret"
 
     async def describe_acls(self, wanted: AclFilter) -> tuple[Acl, ...]:
         return tuple(one for one in self.left if wanted.matches(one))
@@ -76,7 +95,8 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> Entries:
     async def done(work: Callable[[Entries], Awaitable[object]]) -> object:
         return await work(entries)
 
-    monkeypatch.setattr(commands, "with_admin", lambda _target, work: asyncio.run(done(work)))
+    for module in (commands, users):
+        monkeypatch.setattr(module, "with_admin", lambda _target, work: asyncio.run(done(work)))
     return entries
 
 
@@ -137,3 +157,17 @@ def test_what_is_not_precise_removes_nothing(entries: Entries, options: str, sai
     assert done.exit_code == USAGE
     assert said in done.output
     assert entries.left == list(ALL)
+
+
+@pytest.mark.parametrize("authorizer", ["none", "StandardAuthorizer", ""])  # the last: its name cannot be read
+def test_entries_and_users_that_have_no_effect_yet(entries: Entries, authorizer: str) -> None:
+    entries.authorizer = authorizer
+    done = [
+        run("add", "--topic", "t", "--deny-principal", "User:*", "--operation", "All"),
+        run("list"),
+        run("remove", "--topic", "t"),
+        CliRunner().invoke(users.user, ["create", "x"]),
+    ]
+    assert [one.exit_code for one in done] == [0] * 4
+    assert [("no authorizer" in one.stderr) for one in done] == [authorizer == "none"] * 4
+    assert not any("authorizer" in one.stdout for one in done)

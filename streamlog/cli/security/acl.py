@@ -22,6 +22,7 @@ from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.security.effect import say_without_authorizer
 from streamlog.client.admin.async_admin import AsyncAdmin
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -277,9 +278,14 @@ def add(target: Target, **options: Any) -> None:
       streamlogctl acl add --allow-principal User:ops --operation Read --topic logs- --resource-pattern-type prefixed
     """
     entries = _given(options).acls()
-    with_admin(target, lambda admin: admin.create_acls(entries))
-    for entry in entries:
-        say(f"Added: {entry}")
+
+    async def work(admin: AsyncAdmin) -> None:
+        await admin.create_acls(entries)
+        for entry in entries:
+            say(f"Added: {entry}")
+        await say_without_authorizer(admin)
+
+    with_admin(target, work)
 
 
 @acl.command
@@ -303,11 +309,16 @@ def remove(target: Target, principals: tuple[str, ...], **options: Any) -> None:
         filters = [_exactly(entry) for entry in given.acls()]
     elif not (principals or given.resources):
         raise click.UsageError("Give what to remove: a resource, such as --topic NAME, or --principal User:NAME.")
-    removed = with_admin(target, lambda admin: admin.delete_acls(filters))
-    for entry in removed:
-        say(f"Removed: {entry}")
-    if not removed:
-        say("No entry matches; list them with: streamlogctl acl list")
+
+    async def work(admin: AsyncAdmin) -> None:
+        removed = await admin.delete_acls(filters)
+        for entry in removed:
+            say(f"Removed: {entry}")
+        if not removed:
+            say("No entry matches; list them with: streamlogctl acl list")
+        await say_without_authorizer(admin)
+
+    with_admin(target, work)
 
 
 @acl.command(name="list")
@@ -327,7 +338,9 @@ def list_acls(target: Target, output: Output, principals: tuple[str, ...], **opt
     filters = _given(options).filters(principals)
 
     async def work(admin: AsyncAdmin) -> dict[Acl, Row]:
-        return {entry: _row(entry) for wanted in filters for entry in await admin.describe_acls(wanted)}
+        found = {entry: _row(entry) for wanted in filters for entry in await admin.describe_acls(wanted)}
+        await say_without_authorizer(admin)
+        return found
 
     show_rows(output, list(with_admin(target, work).values()), columns=_COLUMNS)
 

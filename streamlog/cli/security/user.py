@@ -10,6 +10,8 @@ from streamlog.cli.common.nouns import Noun
 from streamlog.cli.common.output import Output, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
+from streamlog.cli.security.effect import say_without_authorizer
+from streamlog.client.admin.async_admin import AsyncAdmin
 
 _COLUMNS: Final = ("user", "principal")
 _password_option = click.option(
@@ -36,7 +38,13 @@ def create(target: Target, name: str, password_file: TextIO | None) -> None:
       streamlogctl user create alice
     """
     given = _read(password_file)
-    password = with_admin(target, lambda admin: admin.create_user(name, given))
+
+    async def work(admin: AsyncAdmin) -> str:
+        password = await admin.create_user(name, given)
+        await say_without_authorizer(admin)
+        return password
+
+    password = with_admin(target, work)
     _show(name, password if given is None else None, "created")
 
 
