@@ -18,7 +18,7 @@ from streamlog.cli.common.nouns import (
     topics_argument,
     whole_number,
 )
-from streamlog.cli.common.output import Output, Row, output_option, show_rows
+from streamlog.cli.common.output import Output, Row, output_option, say, show_rows
 from streamlog.cli.common.session import say_lost_quorum, with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.consume import milliseconds
@@ -179,8 +179,17 @@ def trim(
         if one.error is None
     ]
     show_rows(output, rows, columns=_TRIM_COLUMNS)
+    total = sum(max(0, one.log_start - starts[one.at]) for one in results if one.error is None)
+    if dry_run:
+        say(f"Nothing was deleted: without --dry-run, {_of_offsets(total)} would be.", err=True)
+    else:
+        say(f"Deleted {_of_offsets(total)}.", err=True)
     say_lost_quorum(target, (one.error for one in results))
     end_with((str(one.at), one.error) for one in results)
+
+
+def _of_offsets(count: int) -> str:
+    return f"the records of {count} offset{'' if count == 1 else 's'}"
 
 
 async def _offsets(
