@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
@@ -132,4 +133,6 @@ def main() -> None:
 
     `streamlogctl COMMAND --help` explains a command, with examples.
     """
+    if os.environ.get("NO_COLOR"):  # tables and `top` respect it by rich
+        click.get_current_context().color = False
     show_warnings()

@@ -23,6 +23,7 @@ from streamlog.model import Offset
 from streamlog.monitor import HealthFinding, Severity
 from streamlog.records import BatchFields, TimestampType, encode_batch
 from tests.cli.dump.logs import START_MS, write_log
+from tests.cli.served import ServedCluster
 
 HOSTILE = "\x1b[2Jx\n2026 ERROR forged\x9b\u202e"
 CREATE = TimestampType.CREATE_TIME
@@ -80,6 +81,14 @@ def test_health_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: p
         text = printed(capsys)
         assert "[2Jx" in text
         assert not [one for one in ("\x1b[2J", "\x9b", "\u202e", "\n2026") if one in text]
+
+
+@pytest.mark.parametrize(("value", "coloured"), [("1", False), ("", True)])
+def test_no_color(served: ServedCluster, value: str, *, coloured: bool) -> None:
+    environment = {"STREAMLOG_BOOTSTRAP_SERVERS": served.address, "NO_COLOR": value}
+    done = CliRunner().invoke(main, ["cluster", "health", "-o", "table"], env=environment, color=True)
+    assert done.stdout
+    assert ("\x1b" in done.stdout) == coloured
 
 
 class TestErrors:
