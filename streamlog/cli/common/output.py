@@ -17,7 +17,7 @@ import enum
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import click
 
@@ -40,6 +40,11 @@ _STYLES: Final = {
     "running": "green",
     "stopped": "red",
 }
+
+# A table is not narrower: numbers stay whole, and text is folded beyond this width only, which an IPv4 address and
+# port fit into mostly.
+_TEXT_WIDTH_MIN: Final = 16
+_BORDER: Final = 3  # of a column, with its spaces
 
 
 class Output(enum.Enum):
@@ -130,19 +135,42 @@ def show_table(
     rows: Sequence[Row], *, columns: Sequence[str], title: str = "", headings: Sequence[str] | None = None
 ) -> None:
     # Imported here: most runs print no table, and start faster without.
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    named = list(headings or columns)
+    texts = [[escaped(cell_text(row.get(column))) for column in columns] for row in rows]
     table = Table(title=escape(escaped(title)) or None, title_justify="left", header_style="bold")
-    for column, heading in zip(columns, headings or columns, strict=True):
+    least = 1
+    for index, (column, heading) in enumerate(zip(columns, named, strict=True)):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        texts = [escaped(cell_text(row.get(column))) for column in columns]
-        table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in texts))
-    Console().print(table)
+        width = max(cell_len(text) for text in (heading, *(cells[index] for cells in texts)))
+        width = width if numeric else min(width, _TEXT_WIDTH_MIN)
+        least += width + _BORDER
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=numeric, min_width=width)
+    if least > console.width and rows:
+        _show_blocks(texts, named, title)
+        return
+    for cells in texts:
+        table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in cells))
+    console.print(table)
+
+
+def _show_blocks(texts: Sequence[Sequence[str]], headings: Sequence[str], title: str) -> None:
+    """Where the terminal is too narrow for a table: a line for each value, and an empty one between rows."""
+    if title:
+        click.echo(escaped(title))
+    width = max(map(len, headings)) + 2
+    for number, cells in enumerate(texts):
+        if number:
+            click.echo()
+        for heading, text in zip(headings, cells, strict=True):
+            click.echo(click.style(f"{heading}:".ljust(width), bold=True) + text)
 
 
 def cell_text(value: Cell) -> str:

@@ -72,6 +72,20 @@ class TestTables:
         assert "\x9b" not in text
 
 
+@pytest.mark.parametrize("width", [10, 40, 60, 200])
+def test_a_narrow_terminal_shows_every_name_and_number_whole(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    row: dict[str, Cell] = {"node": 1, "address": "127.0.0.1:9092", "size_bytes": 15145584, "total_bytes": 270553174016}
+    show_rows(Output.TABLE, [row, row], columns=tuple(row), title="nodes")
+    text = printed(capsys)
+    assert text.startswith("nodes")
+    for value in row.values():
+        assert text.count(str(value)) >= 2
+    assert text.count("size_bytes") == (2 if width < 60 else 1)  # blocks, or one table
+
+
 def test_health_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of topics, paths and messages of nodes stand in findings."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
