@@ -15,8 +15,15 @@ from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.client.admin.async_admin import AsyncAdmin
-from streamlog.client.admin.values import DamagedRange, PartitionDigests, PartitionRepairs, ReplicaDigest, ReplicaRepair
-from streamlog.errors import StreamlogError
+from streamlog.client.admin.values import (
+    DamagedRange,
+    PartitionDigests,
+    PartitionRepairs,
+    ReplicaDigest,
+    ReplicaRepair,
+    TopicDescription,
+)
+from streamlog.errors import StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import INT32_MAX, TopicPartition
 
 _DIGEST_COLUMNS: Final = ("partition", "node", "state", "offsets", "batches", "log_end", "digest")
@@ -45,6 +52,7 @@ def verify(
     Examples:
       streamlogctl partition verify
       streamlogctl partition verify orders --partition 0
+      streamlogctl partition verify orders-0
 
     \b
     Exit code: 0 all replicas are identical, 1 some differ or could not be read, 2 wrong usage.
@@ -67,7 +75,10 @@ def verify(
             err=True,
         )
     elif found and not failures and output is not Output.JSON:
-        say(f"All replicas of {len(found)} partitions are identical.", err=output is Output.TEXT)
+        say(
+            f"All replicas of {len(found)} partition{'' if len(found) == 1 else 's'} are identical.",
+            err=output is Output.TEXT,
+        )
     if differing or failures:
         sys.exit(FAILED)
 
@@ -76,12 +87,21 @@ async def _digests(
     admin: AsyncAdmin, names: Sequence[str], index: int | None
 ) -> tuple[list[PartitionDigests], list[tuple[str, StreamlogError]]]:
     topics = await admin.describe_topics(await matching_topics(admin, names))
-    failures = [(topic.name, topic.error) for topic in topics if topic.error is not None]
-    partitions = [
+    named: list[TopicPartition] = []
+    failures: list[tuple[str, StreamlogError]] = []
+    for topic in topics:
+        if topic.error is None:
+            continue
+        if (meant := await _partition_of_that_name(admin, topic)) is not None:
+            named.append(meant)
+        else:
+            failures.append((topic.name, topic.error))
+    partitions = [(one.topic, one.partition) for one in named]
+    partitions += [
         (topic.name, at.partition)
         for topic in topics
         for at in topic.partitions
-        if index is None or at.partition == index
+        if (index is None or at.partition == index) and TopicPartition(topic.name, at.partition) not in named
     ]
     if index is not None and topics and not partitions and not failures:
         raise no_such_partition([topic.name for topic in topics], str(index))
@@ -94,6 +114,18 @@ async def _digests(
                 failures.append((f"{topic_name}-{at}", error))
             advance(done + 1)
     return found, failures
+
+
+async def _partition_of_that_name(admin: AsyncAdmin, missing: TopicDescription) -> TopicPartition | None:
+    """Of a name such as orders-0, which no topic has."""
+    if not isinstance(missing.error, UnknownTopicOrPartitionError):
+        return None
+    try:
+        at = topic_partition(missing.name)
+    except click.BadParameter:
+        return None
+    [topic] = await admin.describe_topics([at.topic])
+    return at if any(one.partition == at.partition for one in topic.partitions) else None
 
 
 def _state(one: PartitionDigests, replica: ReplicaDigest) -> str:

@@ -12,7 +12,8 @@ from streamlog.services.common.paging import TopicEntry, TopicNames
 
 def unknown_topic(name: str) -> UnknownTopicOrPartitionError:
     return UnknownTopicOrPartitionError(
-        f"topic {name!r} does not exist; create it with: streamlogctl topic create {name} --partitions 3",
+        f"topic {name!r} does not exist; create it with: streamlogctl topic create {name} --partitions 3, "
+        "or list the topics with: streamlogctl topic list",
         field="topic",
         topic=name,
     )

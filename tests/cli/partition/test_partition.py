@@ -280,6 +280,9 @@ def test_replicas_that_are_identical(served: ServedCluster) -> None:
     assert done.stderr == "All replicas of 2 partitions are identical.\n"
     only = served.run("partition", "verify", "--topic", "t", "--partition", "1")
     assert len(only.stdout.splitlines()) == 3
+    named = served.run("partition", "verify", "t-1")
+    assert (named.stdout, named.stderr) == (only.stdout, "All replicas of 1 partition are identical.\n")
+    assert "topic 't-2' does not exist" in refused(served.run("partition", "verify", "t-2"))
     assert "topic t has no partition 2" in refused(served.run("partition", "verify", "t", "--partition", "2"))
 
 

@@ -160,6 +160,7 @@ def test_a_topic_that_is_not_there(cluster: InProcessCluster) -> None:
     for done in (run(cluster, "produce", "missing", stdin="a\n"), run(cluster, "consume", "missing")):
         assert done.returncode == 1
         assert done.stderr.startswith(b"Error: topic 'missing' does not exist; create it with: streamlogctl topic")
+        assert b"or list the topics with: streamlogctl topic list" in done.stderr
         assert done.stderr.count(b"\n") == 1
 
 
