@@ -103,6 +103,8 @@ def parse_address(text: str, *, port_min: int = 1, may_be_wildcard: bool = False
         host = host[1:-1]
         if not _is_ip(host) or ":" not in host:
             raise ValueError("brackets must enclose an IPv6 address")
+    elif "://" in host:
+        raise ValueError("must be host:port, without a scheme before it")
     elif ":" in host:
         raise ValueError("an IPv6 address must be in brackets: [::1]:9092")
     elif host and not is_host_name(host):

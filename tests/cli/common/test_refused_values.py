@@ -22,6 +22,12 @@ def refused(*arguments: str) -> str:
     return ended(USAGE, *arguments)
 
 
+def test_an_address_with_a_scheme() -> None:
+    done = CliRunner().invoke(main, ["topic", "list", "--bootstrap-server", "http://localhost:9092"])
+    assert done.exit_code == USAGE
+    assert "'http://localhost:9092': must be host:port, without a scheme before it." in done.stderr
+
+
 def test_an_offset_with_zeros_before_it() -> None:
     assert "no node answers" in ended(1, "records", "delete", "t-0", "--before", f"{1234:030}")
 
