@@ -218,7 +218,8 @@ class _Writer:
 
     def summary(self) -> str:
         each = ", ".join(f"{count} to {self._topic}-{number}" for number, count in sorted(self._written.items()))
-        return f"Wrote {sum(self._written.values())} records{each and ': ' + each}."
+        total = sum(self._written.values())
+        return f"Wrote {total} record{'' if total == 1 else 's'}{each and ': ' + each}."
 
     def _prompt(self, prompting: bool) -> None:
         if prompting:

@@ -56,6 +56,7 @@ def test_records_with_headers_are_counted(cluster: InProcessCluster, more: tuple
     cluster.create_topic(topic)
     produce = ("produce", topic, "--verbose", "--property", "parse.headers=true", *more)
     assert run(cluster, *produce, stdin="h:1\ta\nh:2\tb\n").stderr == f"Wrote 2 records: 2 to {topic}-0.\n".encode()
+    assert run(cluster, *produce, stdin="h:1\ta\n").stderr == f"Wrote 1 record: 1 to {topic}-0.\n".encode()
     done = run(cluster, *produce, stdin="h:1\ta\nh:2\tb\nbad\n")
     assert done.returncode == 1
     assert b"The 2 lines before it are written" in done.stderr
