@@ -25,6 +25,7 @@ help:            ## list the targets
 $(STAMP): pyproject.toml kernel/pyproject.toml kernel/setup.py kernel/streamlog_kernel.c kernel/streamlog_syncs.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamlog needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'Installing streamlog and its tools into $(VENV), which takes a few minutes.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m compileall -q streamlog
 	$(BIN)/python tools/build_kernel.py

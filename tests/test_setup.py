@@ -38,6 +38,7 @@ def test_setup_builds_it_and_ci_tests_records_without_it() -> None:
     makefile = (ROOT / "Makefile").read_text()
     recipe = makefile[makefile.index("$(STAMP):") :].partition("\n\n")[0]
     assert "python tools/build_kernel.py\n" in recipe
+    assert recipe.index("@echo 'Installing") < recipe.index("pip install --quiet"), "minutes without a word"
     assert (
         "pip uninstall --quiet --yes streamlog-kernel\nmake test T='tests/records tests/broker'"
         in (ROOT / ".ci" / "run").read_text()
