@@ -284,7 +284,7 @@ def alter(
 
 @topic.command
 @topics_argument
-@click.option("--if-exists", is_flag=True, help="No error if the topic does not exist.")
+@click.option("--if-exists", is_flag=True, help="No error if the topic does not exist, or no topic matches.")
 @cluster_options
 def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], *, if_exists: bool) -> None:
     """Delete topics with all their records. This cannot be undone.
@@ -298,7 +298,14 @@ def delete(target: Target, names: tuple[str, ...], flag_names: tuple[str, ...], 
     failures = 0
 
     async def work(admin: AsyncAdmin) -> Sequence[DeletedTopic]:
-        return await admin.delete_topics(await matching_topics(admin, wanted))
+        found: dict[str, None] = {}
+        for name in wanted:
+            try:
+                found |= dict.fromkeys(await matching_topics(admin, [name]))
+            except UnknownTopicOrPartitionError:
+                if not if_exists:
+                    raise
+        return await admin.delete_topics(list(found)) if found else ()
 
     for result in with_admin(target, work):
         if result.error is None:

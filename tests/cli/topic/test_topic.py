@@ -118,6 +118,8 @@ def test_delete_and_a_topic_that_is_not_there(served: ServedCluster) -> None:
     assert served.run("topic", "delete", "t").stdout == "Deleted topic t.\n"
     assert "topic 't' does not exist" in refused(served.run("topic", "delete", "t"))
     assert served.run("topic", "delete", "t", "--if-exists").exit_code == 0
+    assert served.run("topic", "delete", "t.*", "--if-exists").exit_code == 0
+    assert "no topic matches 't.*'" in refused(served.run("topic", "delete", "t.*"))
     assert "topic 't' does not exist" in refused(served.run("topic", "describe", "t"))
 
 
