@@ -72,6 +72,9 @@ def produce(
 ) -> None:
     """Write each line of standard input to TOPIC as a record.
 
+    A record that is not acknowledged fails after delivery.timeout.ms (--producer-property), two minutes by default;
+    --request-timeout-ms bounds the waits for the topic's metadata and for room in the buffer.
+
     \b
     Properties (as of Kafka's console producer):
       parse.key=true           the line is KEY, separator, VALUE

@@ -28,6 +28,10 @@ def test_an_address_with_a_scheme() -> None:
     assert "'http://localhost:9092': must be host:port, without a scheme before it." in done.stderr
 
 
+def test_produce_explains_how_long_a_record_waits() -> None:
+    assert "delivery.timeout.ms" in CliRunner().invoke(main, ["produce", "--help"]).stdout
+
+
 def test_an_offset_with_zeros_before_it() -> None:
     assert "no node answers" in ended(1, "records", "delete", "t-0", "--before", f"{1234:030}")
 
