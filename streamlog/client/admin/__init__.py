@@ -6,5 +6,6 @@ offset_resets                           new offsets for a group, planned before 
 records, access, loggers                 deletion by offset; access control lists and users; levels of a node's log
 quotas                                   limits of users and client ids
 paging                                   lists that nodes return in pages
+arguments                                what callers give, checked by the annotations
 requests, answers                        values to messages, messages to values
 """

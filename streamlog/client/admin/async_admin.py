@@ -27,6 +27,7 @@ from streamlog.api.pb import cluster_pb2
 from streamlog.client import settings as client_config
 from streamlog.client.admin import answers, requests, values
 from streamlog.client.admin.access import AccessAdmin
+from streamlog.client.admin.arguments import checked
 from streamlog.client.admin.groups import GroupAdmin
 from streamlog.client.admin.loggers import LoggerAdmin
 from streamlog.client.admin.paging import next_token
@@ -84,6 +85,7 @@ Page = TypeVar("Page", pb.ListTopicsResponse, pb.DescribeTopicsResponse, pb.List
 Result = TypeVar("Result", bound=_Result)
 
 
+@checked
 class AsyncAdmin(AccessAdmin, GroupAdmin, LoggerAdmin, QuotaAdmin, RecordAdmin, TransactionAdmin):
     """Settings by Kafka's names: `bootstrap_servers="host:port,..."`, or `{"bootstrap.servers": ...}`.
 

@@ -53,6 +53,7 @@ from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Partitio
 from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.client.groups.rebalancing import Listener, Listeners
+from streamlog.client.producer.given_records import several
 from streamlog.client.serialization.formats import GivenDeserializer
 from streamlog.client.serialization.record_deserializers import OnError, RecordDeserializers
 from streamlog.config import load_consumer
@@ -256,7 +257,11 @@ class AsyncConsumer:
         UnknownTopicOrPartitionError for what does not exist, RequestTimedOutError (default.api.timeout.ms).
         """
         self._reader.check_open()
-        given = dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
+        given = (
+            dict(partitions)
+            if isinstance(partitions, Mapping)
+            else dict.fromkeys(several("partitions", partitions), start)
+        )
         starts = {as_partition(one): at for one, at in given.items()}
         if self._group is None:
             await self._reader.assign(starts, ends)
@@ -265,7 +270,7 @@ class AsyncConsumer:
 
     async def assign_topics(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions that these topics have now. As `assign`."""
-        names = list(topics)
+        names = list(several("topics", topics))
         counts = [await self.partition_count(topic) for topic in names]
         await self.assign(
             [(topic, number) for topic, count in zip(names, counts, strict=True) for number in range(count)],
@@ -316,12 +321,12 @@ class AsyncConsumer:
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Return nothing of these until `resume`; what was prefetched is fetched again then."""
-        for partition in partitions:
+        for partition in several("partitions", partitions):
             self._fetcher.pause(self._reader.reader(partition))
 
     def resume(self, partitions: Iterable[Partition]) -> None:
         """Undo `pause`."""
-        for partition in partitions:
+        for partition in several("partitions", partitions):
             self._fetcher.resume(self._reader.reader(partition))
 
     async def beginning_offsets(
@@ -347,7 +352,9 @@ class AsyncConsumer:
     async def _bounds(
         self, partitions: Iterable[Partition], bound: Bound, timeout_s: float | None
     ) -> dict[TopicPartition, Offset]:
-        found = await self._reader.find_offsets({as_partition(one): bound for one in partitions}, timeout_s)
+        found = await self._reader.find_offsets(
+            {as_partition(one): bound for one in several("partitions", partitions)}, timeout_s
+        )
         return {one: at.offset for one, at in found.items()}
 
     # Reading.

@@ -29,7 +29,7 @@ from streamlog.client.groups.consumer_membership import ConsumerMembership, Memb
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listeners, RebalanceRules, Rebalancing, no_offset
-from streamlog.client.producer.given_records import check_topic
+from streamlog.client.producer.given_records import check_topic, several
 from streamlog.config.settings import client_settings
 from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError
@@ -150,7 +150,7 @@ class ConsumerGroup:
 
     def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None, listeners: Listeners) -> None:
         """As AsyncConsumer.subscribe."""
-        given = (topics,) if isinstance(topics, str) else tuple(topics)
+        given = (topics,) if isinstance(topics, str) else tuple(several("topics", topics))
         for name in given:
             check_topic(name)
         names = tuple(dict.fromkeys(given))
@@ -276,7 +276,7 @@ class ConsumerGroup:
         self, partitions: Iterable[Partition], timeout_s: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As AsyncConsumer.committed."""
-        wanted = [as_partition(one) for one in partitions]
+        wanted = [as_partition(one) for one in several("partitions", partitions)]
         timeout_s = self._api_timeout_s if timeout_s is None else timeout_s
         return await self._offsets.fetch(wanted, stable=True, timeout_s=timeout_s) if wanted else {}
 

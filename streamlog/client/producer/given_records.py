@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import index
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 from streamlog.errors import InvalidRequestError
 from streamlog.records import Headers
 
 GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+T = TypeVar("T")
 TIMESTAMP_MAX: Final = (1 << 63) - 1
 
 
@@ -39,13 +40,13 @@ def checked_headers(given: GivenHeaders) -> Headers:
     found: list[tuple[str, bytes | None]] = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise _bad_headers(f"header {number} is {_shown(pair)}")
+            raise _bad_headers(f"header {number} is {shown(pair)}")
         name, value = pair
         if not isinstance(name, str):
-            raise _bad_headers(f"the name of header {number} is {_shown(name)}")
+            raise _bad_headers(f"the name of header {number} is {shown(name)}")
         if value is not None and value.__class__ is not bytes:
             hint = "; encode it: value.encode()" if isinstance(value, str) else ""
-            raise _bad_headers(f"the value of header {name!r} is {_shown(value)}{hint}")
+            raise _bad_headers(f"the value of header {name!r} is {shown(value)}{hint}")
         found.append((name, value))
     return tuple(found)
 
@@ -64,7 +65,7 @@ def checked_timestamp(given: object) -> int:
     if not 0 <= timestamp_ms <= TIMESTAMP_MAX:
         raise InvalidRequestError(
             f"timestamp_ms must be an integer from 0 (milliseconds since 1970), or None for the present time, not"
-            f" {_shown(given)}",
+            f" {shown(given)}",
             field="timestamp_ms",
         )
     return timestamp_ms
@@ -77,19 +78,26 @@ def checked_partition(given: object) -> int:
             return index(given)  # type: ignore[arg-type]  # TypeError below
     except TypeError:
         pass
-    raise InvalidRequestError(f"partition must be an integer or None, not {_shown(given)}", field="partition")
+    raise InvalidRequestError(f"partition must be an integer or None, not {shown(given)}", field="partition")
 
 
 def check_topic(given: object) -> None:
     if not isinstance(given, str) or not given:
-        raise InvalidRequestError(f"a topic must be a name, not {_shown(given)}", field="topic")
+        raise InvalidRequestError(f"a topic must be a name, not {shown(given)}", field="topic")
     if not given.isprintable():
         raise InvalidRequestError(
-            f"topic {_shown(given)}: the name has control or unprintable characters", field="topic"
+            f"topic {shown(given)}: the name has control or unprintable characters", field="topic"
         )
 
 
-def _shown(given: object) -> str:
+def several(field: str, given: Iterable[T]) -> Iterable[T]:
+    """What is to be a list: a text is none, though its characters would pass for one. InvalidRequestError."""
+    if isinstance(given, str | bytes | bytearray) or not isinstance(given, Iterable):
+        raise InvalidRequestError(f"{field} must be a list, not {shown(given)}", field=field)
+    return given
+
+
+def shown(given: object) -> str:
     """Its type, and what it is as far as that is short."""
     text = repr(given)
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(given).__name__})"

@@ -109,6 +109,23 @@ def test_what_is_no_partition_is_refused(given: Any, field: str) -> None:
     play(story)
 
 
+@pytest.mark.parametrize("given", ["tt", b"tt", 5])
+def test_what_is_no_list_is_refused(given: Any) -> None:
+    async def story(stage: Stage) -> None:
+        stage.cluster.create("t")
+        async with stage.consumer(group_id="g") as consumer:
+            with pytest.raises(InvalidRequestError, match="^topics must be a list, not "):
+                await consumer.assign_topics(given)
+            for call in (consumer.assign, consumer.beginning_offsets, consumer.end_offsets, consumer.committed):
+                with pytest.raises(InvalidRequestError, match="^partitions must be a list, not "):
+                    await call(given)
+            for change in (consumer.pause, consumer.resume):
+                with pytest.raises(InvalidRequestError, match="^partitions must be a list, not "):
+                    change(given)
+
+    play(story)
+
+
 def test_records_come_in_order_with_all_they_have() -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
