@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from streamlog.client.producer.sent_records import SentMany, SentRecord
     from streamlog.client.producer.sync_producer import Producer
     from streamlog.client.transactions.transaction_manager import GroupMetadata, PreparedTransaction
+    from streamlog.model import TopicPartition
 
 # Without a handler Python would print warnings to standard error.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -72,12 +73,14 @@ __all__ = [
     "RecordMetadata",
     "SentMany",
     "SentRecord",
+    "TopicPartition",
     "murmur2",
 ]
 
 _HOMES: Final = {
     "EARLIEST": "consumer.start_positions",
     "LATEST": "consumer.start_positions",
+    "TopicPartition": "consumer.start_positions",
     "Admin": "admin.sync_admin",
     "AppendedRange": "producer.batches.producer_batch",
     "AsyncAdmin": "admin.async_admin",

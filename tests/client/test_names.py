@@ -28,4 +28,5 @@ def test_each_name_that_is_listed_is_there() -> None:
         assert getattr(streamlog.client, name).__module__.startswith("streamlog.client.") or name in (
             "EARLIEST",
             "LATEST",
+            "TopicPartition",
         )

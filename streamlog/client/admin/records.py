@@ -12,6 +12,7 @@ from streamlog.client.admin.values import DeletedRecords
 from streamlog.client.connection.any_node import AnyNode
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.consumer.offset_finder import Bound
+from streamlog.client.consumer.start_positions import as_partition
 from streamlog.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,
@@ -44,7 +45,7 @@ class RecordAdmin:
         RequestTimedOutError where the leader has deleted the records and another replica has not confirmed it.
         """
         found: dict[TopicPartition, DeletedRecords] = {}
-        open_ = {at: _offset(offset) for at, offset in before.items()}
+        open_ = {as_partition(at): _offset(offset) for at, offset in before.items()}
         deadline = self._clock.monotonic() + self._total_s
         attempt = 0
         while open_:

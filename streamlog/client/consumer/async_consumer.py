@@ -47,7 +47,7 @@ from streamlog.client.consumer.assigned_reader import AssignedReader
 from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
 from streamlog.client.consumer.corrupt_batches import CorruptBatches
 from streamlog.client.consumer.decoded_polls import DecodedPolls
-from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp
+from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp, checked_count
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Partition, Start, as_partition
 from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
@@ -59,7 +59,7 @@ from streamlog.client.serialization.record_deserializers import OnError, RecordD
 from streamlog.config import load_consumer
 from streamlog.config.settings import consumer_settings as consuming
 from streamlog.config.settings.client_settings import TRACING_ENABLE
-from streamlog.errors import InvalidConfigError, RequestTimedOutError
+from streamlog.errors import InvalidConfigError, InvalidRequestError, RequestTimedOutError
 from streamlog.model import NO_OFFSET, Offset, TopicPartition
 
 CLOSE_S: Final = 30.0
@@ -360,13 +360,13 @@ class AsyncConsumer:
     # Reading.
 
     async def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
-        """Up to `max_records` (None: max.poll.records); waits up to `timeout_s` (None: without limit) for the first.
-        DeserializationError, again until the partition is sought beyond the record.
+        """Up to `max_records`, at least 1 (None: max.poll.records); waits up to `timeout_s` (None: without limit) for
+        the first. DeserializationError, again until the partition is sought beyond the record.
 
         The error of a partition is raised when no records are left to return; CorruptBatchError when its batch is next,
         and again until the partition is sought beyond it (on.corrupt.batch=skip does so by itself).
         """
-        wanted = self._max_poll_records if max_records is None else max_records
+        wanted = self._max_poll_records if max_records is None else checked_count(max_records)
         deadline, left_s = 0.0, timeout_s
         if timeout_s:
             self._reader.check_open()
@@ -377,7 +377,7 @@ class AsyncConsumer:
                 return []
             # Empty where all that was left of a batch had been returned.
             records = self._reader.take(wanted)
-            if records or wanted < 1:
+            if records:
                 return records
             if timeout_s:
                 left_s = max(0.0, deadline - self._loop.time())
@@ -480,6 +480,13 @@ class AsyncConsumer:
 
     async def _wait_for_fetch(self, timeout_s: float | None) -> None:
         source, group, fetcher = self._reader, self._group, self._fetcher
+        if timeout_s is None and not fetcher.readers and not (group is not None and group.is_subscribed):
+            source.check_open()
+            raise InvalidRequestError(
+                "the consumer has no topics and no partitions, so that this would wait without end: subscribe to"
+                " topics, or assign partitions, first",
+                field="topics",
+            )
         begin, timed_out = self._loop.time(), False
         while not fetcher.ready:
             (group or source).raise_error()

@@ -60,6 +60,16 @@ def checked_integer(field: str, given: object, high: int = INT64_MAX) -> int:
     return number
 
 
+def checked_count(given: object) -> int:
+    """Of records to return: at least 1. InvalidRequestError; what other clients' poll takes is a time."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InvalidRequestError(
+            f"max_records must be an integer from 1, not {given!r}; for how long to wait: timeout_s=",
+            field="max_records",
+        )
+    return given
+
+
 class AtTime(Struct, frozen=True):
     """The first record of this time, in ms since 1970, or later."""
 

@@ -30,6 +30,7 @@ from typing import Any, Self
 from streamlog.client.connection.sync_loop import Begun, LoopThread, blocking, on_loop
 from streamlog.client.consumer.async_consumer import CLOSE_S, AsyncConsumer
 from streamlog.client.consumer.consumer_records import ConsumerBatch, ConsumerRecord
+from streamlog.client.consumer.offset_finder import checked_count
 from streamlog.client.consumer.start_positions import Partition, Start, as_partition
 from streamlog.client.groups.consumer_group import ToCommit
 from streamlog.client.groups.rebalancing import Listener
@@ -267,7 +268,7 @@ class Consumer:
     def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
         """As of AsyncConsumer."""
         if self._taken.ahead:
-            return self._taken.poll(max_records)
+            return self._taken.poll(None if max_records is None else checked_count(max_records))
         self._taken = _Taken([])
         return self._poll(max_records, timeout_s)
 

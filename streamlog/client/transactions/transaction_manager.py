@@ -31,6 +31,7 @@ from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.client.connection.addresses import address_of
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import ONE_NODE_TIMEOUT_S
+from streamlog.client.consumer.start_positions import as_partition
 from streamlog.client.groups.group_offsets import OffsetAndMetadata, to_commit
 from streamlog.client.producer.batches.identities import identity_in
 from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
@@ -225,12 +226,12 @@ class TransactionManager:
         self.check_open()
         if not offsets:
             return
-        self._touched = True
-        metadata = GroupMetadata(group) if isinstance(group, str) else group
         rows = [
-            to_commit(p, at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(Offset(at)))
+            to_commit(as_partition(p), at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(Offset(at)))
             for p, at in offsets.items()
         ]
+        self._touched = True
+        metadata = GroupMetadata(group) if isinstance(group, str) else group
         request = pb.CommitTransactionOffsetsRequest(
             transactional_id=self._rules.transactional_id,
             producer_id=self._identity.producer_id,

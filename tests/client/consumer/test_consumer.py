@@ -114,14 +114,38 @@ def test_what_is_no_list_is_refused(given: Any) -> None:
     async def story(stage: Stage) -> None:
         stage.cluster.create("t")
         async with stage.consumer(group_id="g") as consumer:
-            with pytest.raises(InvalidRequestError, match="^topics must be a list, not "):
+            with pytest.raises(InvalidRequestError, match=r"^topics must be a list, not "):
                 await consumer.assign_topics(given)
             for call in (consumer.assign, consumer.beginning_offsets, consumer.end_offsets, consumer.committed):
-                with pytest.raises(InvalidRequestError, match="^partitions must be a list, not "):
+                with pytest.raises(InvalidRequestError, match=r"^partitions must be a list, not "):
                     await call(given)
             for change in (consumer.pause, consumer.resume):
-                with pytest.raises(InvalidRequestError, match="^partitions must be a list, not "):
+                with pytest.raises(InvalidRequestError, match=r"^partitions must be a list, not "):
                     change(given)
+
+    play(story)
+
+
+@pytest.mark.parametrize("given", [1.0, 0, -1, "1", True])
+def test_a_number_of_records_that_cannot_be_is_refused(given: Any) -> None:
+    async def story(stage: Stage) -> None:
+        stage.cluster.create("t")
+        async with stage.consumer() as consumer:
+            await consumer.assign_topics(["t"])
+            with pytest.raises(InvalidRequestError, match=r"^max_records must be .*: timeout_s=$"):
+                await consumer.poll(given)
+
+    play(story)
+
+
+@pytest.mark.parametrize("group", [{}, {"group_id": "g"}])
+def test_a_wait_without_end_needs_something_to_read(group: dict[str, str]) -> None:
+    async def story(stage: Stage) -> None:
+        async with stage.consumer(**group) as consumer:
+            assert await consumer.poll() == []
+            for wait in (consumer.poll(timeout_s=None), consumer.poll_batch(timeout_s=None), anext(aiter(consumer))):
+                with pytest.raises(InvalidRequestError, match=r"^the consumer has no topics and no partitions"):
+                    await wait
 
     play(story)
 
