@@ -1,1 +1,2 @@
-"""Who may do what: `certificates` (`streamlogctl security`), `user` and `acl`; and how much: `quota`."""
+"""Who may do what: `certificates` (`streamlogctl security`), `user` and `acl` (with `effect`: whether that
+has an effect yet); and how much: `quota`."""
