@@ -76,7 +76,8 @@ def _all(state: ClusterState, not_answering: Set[int]) -> Iterator[HealthFinding
     yield from _quorum(cluster)
     for node in cluster.nodes:
         skew_max_ms = state.clock_skew_max_ms.get(node.node_id, CLOCK_SKEW_MAX_MS)
-        yield from _node(node, skew_max_ms, drainable=_drainable(node, state, cluster))
+        drainable = node.state is not NodeState.FENCED or _drainable(node, state, cluster)
+        yield from _node(node, skew_max_ms, drainable=drainable)
     yield from _partitions(state, cluster)
     fenced = {node.node_id for node in cluster.nodes if node.state is NodeState.FENCED}  # a finding already
     silent = fenced | not_answering
