@@ -147,7 +147,7 @@ class Guard:
         )
 
     def require(self, operation: AclOperation, kind: AclResourceType, *names: str) -> None:
-        for name in names:
+        for name in dict.fromkeys(names):  # a request may have one many times: its length is checked later
             error = self._counted_refusal(operation, kind, name)
             if error is not None:
                 raise error

@@ -216,6 +216,27 @@ async def test_a_transaction_is_aborted_by_who_may_write_its_id(setup: Setup) ->
         await setup.call(method, admits(request))
 
 
+async def test_a_name_that_a_request_has_many_times_is_looked_up_once(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
+    looked_up: list[str] = []
+    may = Guard.may
+
+    def look(guard: Guard, operation: AclOperation, kind: AclResourceType, name: str) -> bool:
+        looked_up.append(name)
+        return may(guard, operation, kind, name)
+
+    monkeypatch.setattr(Guard, "may", look)
+
+    def admit(call: CallInfo) -> None:
+        assert call.guard is not None
+        call.guard.require(AclOperation.READ, AclResourceType.TOPIC, *["t"] * 1_000)
+
+    await setup.call(info(method=FETCH), admit)
+    assert looked_up == ["t"]
+
+
 async def test_refusals_are_counted_by_resource(setup: Setup) -> None:
     setup.apply(AclRecord(acl=acl(AclOperation.READ, "t")))
     await setup.refusal(info(), heartbeat)  # the group is refused before the topic is looked at
