@@ -22,6 +22,8 @@ from streamlog.ports import Buffer
 
 _PARTITIONS: Final = tag(pb.FetchResponse.PARTITIONS_FIELD_NUMBER, LENGTH_DELIMITED)
 _THROTTLE_TIME: Final = tag(pb.FetchResponse.THROTTLE_TIME_MS_FIELD_NUMBER, VARINT)
+PARTITIONS_MAX: Final = 100_000
+"""Of one message: ten times as many as a request may name."""
 _BATCHES: Final = tag(pb.FetchedPartition.BATCHES_FIELD_NUMBER, LENGTH_DELIMITED)
 
 
@@ -54,6 +56,8 @@ def decode(data: bytes, on_throttled: Callable[[int], object] | None = None) -> 
         what, position = read_varint(data, position, len(data))
         end = skip(data, position, len(data), what)
         if what == _PARTITIONS:
+            if len(found) == PARTITIONS_MAX:
+                raise CorruptMessageError(f"a response has more than {PARTITIONS_MAX} partitions")
             _, start = read_varint(data, position, end)
             part, batches = _partition(view[start:end])
             found.append(Fetched(part, batches if 2 * len(batches) >= len(data) else bytes(batches)))

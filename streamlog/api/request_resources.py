@@ -17,6 +17,8 @@ from streamlog.ports import AuditResource
 
 RESOURCES_MAX: Final = 100
 """Of one event; a request may name ten thousand."""
+WALKED_MAX: Final = 20_000
+"""Submessages and names of a request that are looked at: it is not known yet whether its handler takes so many."""
 NAME_LENGTH_MAX: Final = 300
 MORE: Final = "more"
 """The type of the last one, where it counts those that are left out."""
@@ -46,11 +48,14 @@ _CLOSED: Final = frozenset({"PublishRecord", "PartitionBatches", "SaltedPassword
 
 
 def resources_of(message: object, topic_name: Callable[[bytes], str]) -> dict[AuditResource, None]:
-    """Each once, at most RESOURCES_MAX and a last one that counts the others. `topic_name`: of a topic's id."""
+    """Each once, at most RESOURCES_MAX and a last one that counts the others, as far as they are looked at.
+    `topic_name`: of a topic's id.
+    """
     found: dict[AuditResource, None] = {}
     more = 0
+    left = iter(range(WALKED_MAX))
     if isinstance(message, Message):
-        for kind, name in _names(message, topic_name, 0):
+        for kind, name in _names(message, topic_name, 0, left):
             resource = AuditResource(kind, name[:NAME_LENGTH_MAX])
             if resource in found:
                 continue
@@ -58,7 +63,9 @@ def resources_of(message: object, topic_name: Callable[[bytes], str]) -> dict[Au
                 found[resource] = None
             else:
                 more += 1
-    if more:
+    if next(left, None) is None:
+        found[AuditResource(MORE, f"{more} or more")] = None
+    elif more:
         found[AuditResource(MORE, str(more))] = None
     return found
 
@@ -67,7 +74,10 @@ def is_dry_run(message: object) -> bool:
     return bool(getattr(message, "validate_only", False) or getattr(message, "dry_run", False))
 
 
-def _names(message: Message, topic_name: Callable[[bytes], str], depth: int) -> Iterator[tuple[str, str]]:
+def _names(
+    message: Message, topic_name: Callable[[bytes], str], depth: int, left: Iterator[int]
+) -> Iterator[tuple[str, str]]:
+    """`left`: ends the walk, of all submessages together, where it ends."""
     kind = message.DESCRIPTOR.name
     special = _SPECIAL.get(kind)
     if special is not None:
@@ -75,12 +85,12 @@ def _names(message: Message, topic_name: Callable[[bytes], str], depth: int) -> 
         return
     for field, value in message.ListFields():
         if field.message_type is not None:
-            if depth < _DEPTH_MAX and kind not in _CLOSED:
-                for one in value if field.is_repeated else (value,):
-                    if isinstance(one, Message) and one.DESCRIPTOR.name != "PublishRecord":
-                        yield from _names(one, topic_name, depth + 1)
+            if depth < _DEPTH_MAX and kind not in _CLOSED and field.message_type.name != "PublishRecord":
+                for one, _ in zip(value if field.is_repeated else (value,), left, strict=False):
+                    if isinstance(one, Message):
+                        yield from _names(one, topic_name, depth + 1, left)
             continue
-        for one in value if field.is_repeated else (value,):
+        for one, _ in zip(value if field.is_repeated else (value,), left, strict=False):
             if field.name in _TEXTS and isinstance(one, str):
                 yield _TEXTS[field.name], one
             elif field.name in _TOPIC_IDS and isinstance(one, bytes):

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.api.fetched import Fetched, decode, encode
+from streamlog.api.fetched import PARTITIONS_MAX, Fetched, decode, encode
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.errors import CorruptMessageError
 
@@ -102,3 +102,10 @@ def test_what_is_cut_off_or_damaged_is_an_error_or_read_as_the_library_does(
 def test_what_is_no_message(data: bytes) -> None:
     with pytest.raises(CorruptMessageError):
         decode(data)
+
+
+def test_the_partitions_of_a_response_are_bounded() -> None:
+    """Two bytes for each empty one: a response of 1 MB became 300 MB at its client."""
+    assert len(decode(b"\x0a\x00" * PARTITIONS_MAX)) == PARTITIONS_MAX
+    with pytest.raises(CorruptMessageError, match="more than 100000 partitions"):
+        decode(b"\x0a\x00" * (PARTITIONS_MAX + 1))
