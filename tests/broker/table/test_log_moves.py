@@ -119,8 +119,9 @@ def test_a_log_that_is_compacted_while_it_is_copied_arrives_compacted() -> None:
     rig.create(configs={"cleanup.policy": "compact", "segment.bytes": "1048576", **CONFIGS})
     rig.rest()
     slow(rig, 5_000)
+    now_ms = rig.machine.clock.wall_ms()  # with old timestamps the last segment would be closed, and compacted, later
     for number in range(8):
-        data = batch([bytes([number]) * 300_000], keys=[b"the same"], timestamp=number)
+        data = batch([bytes([number]) * 300_000], keys=[b"the same"], timestamp=now_ms)
         rig.do(lambda data=data: append_to(rig.leader("t"), data))  # type: ignore[misc]
     size = rig.leader("t").log.size_bytes
     move(rig)
