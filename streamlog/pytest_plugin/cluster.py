@@ -133,7 +133,7 @@ class InProcessCluster:
             self._loop.close()
             return
         try:
-            self._run(self._stop_all())
+            self._run(self._end())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_JOIN_TIMEOUT_S)
@@ -228,6 +228,12 @@ class InProcessCluster:
             raise RequestTimedOutError(
                 f"the change did not reach the metadata of all nodes within {WAIT_TIMEOUT_S:g} s"
             ) from None
+
+    async def _end(self) -> None:
+        try:
+            await self._stop_all()
+        finally:
+            await self._loop.shutdown_default_executor()  # its threads, by which nodes close theirs, end too
 
     async def _stop_all(self) -> None:
         ends = await asyncio.gather(*(node.end() for node in self._nodes.values()), return_exceptions=True)

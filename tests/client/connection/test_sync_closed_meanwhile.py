@@ -135,6 +135,7 @@ def test_a_loop_that_a_callback_has_ended(
     assert f"{ending()!r}, raised on the thread of a client" in caplog.text
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its thread ends by it
 def test_a_done_callback_that_exits_closes_the_producer(streamlog_cluster: Any) -> None:
     streamlog_cluster.create_topic("exits")
     producer = Producer(bootstrap_servers=streamlog_cluster.bootstrap_servers)
