@@ -39,6 +39,10 @@ class Topics(Protocol):
         """Of a topic that `id_of` returned."""
         ...
 
+    def check_pattern(self, pattern: str) -> None:
+        """InvalidRegularExpressionError for one that a member may not bring to its group."""
+        ...
+
     def matching(self, pattern: str) -> Iterable[str]:
         """Ascending names of the non-internal topics that the pattern fully matches.
 

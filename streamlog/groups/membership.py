@@ -311,9 +311,8 @@ def _member_value(
             field="subscription.assignor",
             limit=", ".join(settings.assignors),
         )
-    _check_reads(subscription, group)
-    if subscription.pattern:
-        context.topics.matching(subscription.pattern)
+    if subscription.pattern and subscription.pattern not in group.patterns:
+        _check_pattern(subscription.pattern, group, context)
     session_timeout_ms = subscription.session_timeout_ms or settings.session_timeout_ms
     return MemberValue(
         topics=subscription.topics,
@@ -331,15 +330,16 @@ def _member_value(
     )
 
 
-def _check_reads(subscription: MemberSubscription, group: Group) -> None:
-    """InvalidRequestError if the members would read too much that differs: each decision looks at all of it."""
-    if subscription.pattern and subscription.pattern not in group.patterns and len(group.patterns) >= PATTERNS_MAX:
+def _check_pattern(pattern: str, group: Group, context: GroupContext) -> None:
+    """InvalidRequestError, InvalidRegularExpressionError: each decision looks at the topics of all patterns."""
+    if len(group.patterns) >= PATTERNS_MAX:
         raise InvalidRequestError(
             f"the members of group {group.group_id!r} have {len(group.patterns)} different patterns, the most that a "
             "group may have: use the same one for members that read the same topics, or several groups",
             field="subscription.pattern",
             limit=PATTERNS_MAX,
         )
+    context.topics.check_pattern(pattern)
 
 
 def _go_away(draft: Draft, member_id: str) -> None:

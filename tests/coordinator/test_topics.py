@@ -8,6 +8,7 @@ import pytest
 
 from streamlog.coordinator import topics
 from streamlog.coordinator.topics import PATTERNS_MAX, ImageTopics
+from streamlog.errors import InvalidRegularExpressionError
 from streamlog.metadata.image.image import EMPTY_IMAGE
 
 
@@ -27,3 +28,14 @@ def test_a_pattern_that_is_asked_for_stays_known_however_many_others_come(monkey
         known.matching(f"x{n}")
     assert compiled.count("orders-.*") == 1
     assert len(known._matching) == PATTERNS_MAX
+
+
+def test_a_new_pattern_may_not_be_large_and_those_of_stored_groups_stay() -> None:
+    """27 characters with nested repetitions took two seconds of the loop with 1,000 topics."""
+    known = ImageTopics(EMPTY_IMAGE)
+    nested = "(?:(?:(?:.?){10}){10}){10}z"
+    with pytest.raises(InvalidRegularExpressionError, match="too large"):
+        known.check_pattern(nested)
+    assert known.matching(nested) == ()
+    for ordinary in ("|".join(f"orders-{n:04}" for n in range(83)), "(?i)[a-z0-9._-]{1,249}", r"\w{1,249}", ".*"):
+        known.check_pattern(ordinary)

@@ -74,6 +74,9 @@ class FakeTopics:
         self.shapes_made += 1
         return TopicShape(partition_count=self._counts[topic_id])
 
+    def check_pattern(self, pattern: str) -> None:
+        self.matching(pattern)
+
     def matching(self, pattern: str) -> Iterable[str]:
         try:
             wanted = re.compile(pattern)
