@@ -90,15 +90,24 @@ def _names(
                     if isinstance(one, Message):
                         yield from _names(one, topic_name, depth + 1, left)
             continue
-        for one, _ in zip(value if field.is_repeated else (value,), left, strict=False):
-            if field.name in _TEXTS and isinstance(one, str):
-                yield _TEXTS[field.name], one
-            elif field.name in _TOPIC_IDS and isinstance(one, bytes):
-                yield "topic", topic_name(one)
-            elif field.name in _NODES:
-                yield "node", str(one)
-            elif field.name == "name" and kind in _NAMED:
-                yield _NAMED[kind], one
+        name_of = _naming(field.name, kind, topic_name)
+        if name_of is not None:
+            for one, _ in zip(value if field.is_repeated else (value,), left, strict=False):
+                if isinstance(one, str | bytes | int):
+                    yield name_of(one)
+
+
+def _naming(field: str, kind: str, topic_name: Callable[[bytes], str]) -> Callable[[Any], tuple[str, str]] | None:
+    """None: the field, of a message of that kind, has no names."""
+    if field in _TEXTS:
+        return lambda text: (_TEXTS[field], text)
+    if field in _TOPIC_IDS:
+        return lambda topic_id: ("topic", topic_name(topic_id))
+    if field in _NODES:
+        return lambda node_id: ("node", str(node_id))
+    if field == "name" and kind in _NAMED:
+        return lambda text: (_NAMED[kind], text)
+    return None
 
 
 def _config_resource(message: Any) -> tuple[str, str]:

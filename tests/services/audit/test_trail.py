@@ -416,3 +416,15 @@ def test_only_the_beginning_of_a_large_request_is_looked_at(monkeypatch: pytest.
     names = [f"t{number}" for number in range(6)]
     assert _resources(create(*names[:4])) == [("topic", name) for name in names[:4]]
     assert _resources(create(*names)) == [*(("topic", name) for name in names[:5]), ("more", "0 or more")]
+
+
+def test_numbers_hide_no_name_that_follows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_resources, "WALKED_MAX", 10)
+    owned = groups_pb2.TopicPartitions(topic_id=bytes(16), partitions=range(50))
+    request = groups_pb2.GroupHeartbeatRequest(
+        group="g",
+        owned=groups_pb2.MemberPartitions(topics=[owned]),
+        subscription=groups_pb2.GroupSubscription(topics=["t"]),
+    )
+    assert {("group", "g"), ("topic", "t")} <= set(_resources(request))
+    assert not any(kind == "more" for kind, _ in _resources(request))
