@@ -225,11 +225,11 @@ def _partitions(state: ClusterState, cluster: ClusterDescription) -> Iterator[He
 def _why_out_of_sync(partitions: Partitions, cluster: ClusterDescription) -> str:
     absent = _absent(partitions)
     active = {node.node_id for node in cluster.nodes if node.state is NodeState.ACTIVE}
-    down = sorted(absent - active)
-    slow = sorted(absent & active)
-    parts = [f"{_nodes(down)} not active"] if down else []
-    parts += [f"{_nodes(slow)} not caught up, or too slow"] if slow else []
-    return f"{' and '.join(parts)}."
+    down, slow = absent - active, absent & active
+    parts = [f"{_nodes(down)} {'is' if len(down) == 1 else 'are'} not active"] if down else []
+    parts += [f"{_nodes(slow)} {'is' if len(slow) == 1 else 'are'} not caught up, or too slow"] if slow else []
+    text = " and ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _disks(state: ClusterState, silent: Set[int]) -> Iterator[HealthFinding]:

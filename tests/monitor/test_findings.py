@@ -171,9 +171,9 @@ def test_topics_that_the_caller_may_not_see_are_counted() -> None:
 def test_the_cause_names_who_is_missing() -> None:
     dead = cluster(node(1), node(2, NodeState.FENCED), node(3), held=(5000,))
     [_, finding] = findings_of(state(dead, topic("a", (1,), replicas=(1, 2))))
-    assert finding.cause == "node 2 not active."
+    assert finding.cause == "Node 2 is not active."
     [_, finding] = findings_of(state(dead, topic("a", (1,), replicas=(1, 2, 3))))
-    assert finding.cause == "node 2 not active and node 3 not caught up, or too slow."
+    assert finding.cause == "Node 2 is not active and node 3 is not caught up, or too slow."
 
 
 def test_the_quorum() -> None:
