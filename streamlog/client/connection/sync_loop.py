@@ -188,6 +188,11 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(self._begun(work), self._loop)
 
     async def _begun(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(
+            _has_result
+        )  # looks at its error, which nothing else does where its future was cancelled
         try:
             return await work
         except asyncio.CancelledError:

@@ -62,12 +62,16 @@ def checked_integer(field: str, given: object, high: int = INT64_MAX) -> int:
 
 def checked_count(given: object) -> int:
     """Of records to return: at least 1. InvalidRequestError; what other clients' poll takes is a time."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+    try:
+        number = 0 if isinstance(given, bool) else index(given)  # type: ignore[arg-type]  # TypeError below
+    except TypeError:
+        number = 0
+    if number < 1:
         raise InvalidRequestError(
             f"max_records must be an integer from 1, not {given!r}; for how long to wait: timeout_s=",
             field="max_records",
         )
-    return given
+    return number
 
 
 class AtTime(Struct, frozen=True):
