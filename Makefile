@@ -22,7 +22,7 @@ NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-$(STAMP): pyproject.toml kernel/pyproject.toml kernel/setup.py kernel/streamlog_kernel.c kernel/streamlog_syncs.c
+$(STAMP): pyproject.toml kernel/pyproject.toml kernel/setup.py kernel/streamlog_kernel.c kernel/streamlog_batches.c kernel/streamlog_syncs.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamlog needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'Installing streamlog and its tools into $(VENV), which takes a few minutes.'
@@ -128,7 +128,7 @@ bench-growth: $(STAMP)  ## how cost grows with partitions, clients, logs, sizes:
 	@test -z "$(PLOT)" || $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
 	@$(BIN)/python -m bench.growth --output $(OUTPUT) $(if $(VALUES),--values $(VALUES)) $(if $(PLOT),--plot $(PLOT)) $(PART)
 
-bench-peers: $(STAMP)  ## beside a real Kafka and NATS in one run: PART="sends bulk singles loops iterations pipelines spark", ROUNDS=5, WRITE=1: into docs/performance.md (needs Java 17, Maven, Go)
+bench-peers: $(STAMP)  ## beside a real Kafka and NATS in one run: PART="sends bulk singles loops publishes iterations pipelines spark", ROUNDS=5, WRITE=1: into docs/performance.md (needs Java 17, Maven, Go)
 	@$(BIN)/python -c 'import aiokafka, confluent_kafka, matplotlib, nats' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
 	@$(BIN)/python -m bench.peers --output $(OUTPUT) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WRITE),--write) $(PART)
 

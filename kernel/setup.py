@@ -18,7 +18,10 @@ def extension(name: str) -> Extension:
 
 
 setup(
-    # eventfd and syncfs are Linux's.
-    ext_modules=[extension("streamlog_kernel"), *([extension("streamlog_syncs")] if sys.platform == "linux" else [])],
+    ext_modules=[
+        extension("streamlog_kernel"),
+        extension("streamlog_batches"),
+        *([extension("streamlog_syncs")] if sys.platform == "linux" else []),  # eventfd and syncfs are Linux's
+    ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -66,7 +66,7 @@ def test_another_python_is_not_ignored_where_there_is_an_environment(
         path.chmod(0o755)
 
     shutil.copy(ROOT / "Makefile", tmp_path)
-    kernel = ("pyproject.toml", "setup.py", "streamlog_kernel.c", "streamlog_syncs.c")
+    kernel = ("pyproject.toml", "setup.py", "streamlog_kernel.c", "streamlog_batches.c", "streamlog_syncs.c")
     for needed in ("pyproject.toml", *(f"kernel/{name}" for name in kernel)):
         (tmp_path / needed).parent.mkdir(exist_ok=True)
         (tmp_path / needed).touch()

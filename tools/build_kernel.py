@@ -84,7 +84,7 @@ def main() -> int:
     if problem is not None:
         print(f"streamlog-kernel is skipped: it cannot be built; {WITHOUT}; 'make kernel' tries again:\n{problem}")
         return 1 if options.required else 0
-    print("streamlog-kernel is installed: records are checked and decoded, and files synced, in C")
+    print("streamlog-kernel is installed: records are checked and decoded, batches verified, and files synced, in C")
     return 0
 
 

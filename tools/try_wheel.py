@@ -20,7 +20,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 TIMEOUT_S: Final = 600
 RECORDS: Final = 100
 USES_KERNEL: Final = (
-    "from streamlog.records.checks import kernel; assert kernel.valid_times and kernel.rows, 'it is not used'"
+    "from streamlog.records.checks import kernel; assert kernel.valid_times and kernel.rows, 'it is not used'; "
+    "from streamlog.storage.segments import plain_run; "
+    "assert plain_run._JOINED is not plain_run.joined_in_python, 'it does not verify what is read'"
 )
 
 

@@ -28,7 +28,8 @@ from streamlog.storage.files import names
 from streamlog.storage.files.checkpoints import EpochEntry
 from streamlog.storage.log.damage import check_transaction_index, damage_at, examine_segment, unreadable
 from streamlog.storage.log.state import LogState
-from streamlog.storage.segments.batch_checks import BatchContext, check_batches, epoch_doubt, epoch_in, plain_run
+from streamlog.storage.segments.batch_checks import BatchContext, check_batches, epoch_doubt, epoch_in
+from streamlog.storage.segments.plain_run import plain_run
 from streamlog.storage.segments.scan import WouldBlockError, run_async, try_run
 from streamlog.storage.segments.segment import Segment
 from streamlog.storage.segments.transaction_index import AbortedTransaction

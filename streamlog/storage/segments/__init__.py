@@ -7,5 +7,6 @@ transaction_index                 .txnindex
 index_rebuild, scan, header_scan  reading batches of a segment in bounded pieces
 tail                              positions of the last batches, in memory
 swap                              replacing segments atomically
-batch_checks, verified            what is checked of a batch before it is served; which bytes are known to be intact
+batch_checks, plain_run           what is checked of a batch before it is served; the short way of the check
+verified                          which bytes are known to be intact
 """
