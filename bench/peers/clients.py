@@ -1,4 +1,5 @@
-"""What a client's program sees: records sent one by one, single records, loops over a consumer, closed loops.
+"""What a client's program sees: records sent one by one, single records, loops over a consumer, closed loops, calls
+without a client library.
 
 Three nodes each of streamlog, Kafka and NATS run at the same time, so that all have the same disturbances. A cell is
 measured with one client after the other, in rounds; each round begins with another one. The first round warms up and is
@@ -24,6 +25,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from bench import stock_client
 from bench.cluster import Cluster
 from bench.peers import other_clients as other
 from bench.peers import our_clients as ours
@@ -40,10 +42,18 @@ MANY_PARTITIONS: Final = (100, 1_000)
 SINGLE: Final = 300
 LOOPS: Final = 50
 LOOP_S: Final = 4.0
+CALLS: Final = 6_000
+CALLS_AT_A_TIME: Final = 8
 WARM_RECORDS: Final = 400_000
 WARM_SINGLE: Final = 2_000
 
-OURS: Final = ("streamlog", "streamlog, asyncio", "streamlog, its own session")
+OURS: Final = (
+    "streamlog",
+    "streamlog, asyncio",
+    "streamlog, its own session",
+    "streamlog, gRPC in Go",
+    "streamlog, gRPC in Python",
+)
 # One number, or one for each measure of the cell.
 Measured: TypeAlias = float | tuple[float, float]
 Run: TypeAlias = Callable[[], Awaitable[Measured]]
@@ -142,7 +152,7 @@ async def _measure(
         peers = Peers(ours=cluster, kafka=kafka, nats=nats)
         rows: dict[str, list[Row]] = {}
         await _warm(peers)
-        for make in (_sends, _bulk, _singles, _loops, _iterations, _pipelines):
+        for make in (_sends, _bulk, _singles, _loops, _publishes, _iterations, _pipelines):
             part = make.__name__.strip("_")
             if not wanted or part in wanted:
                 rows[part] = [row for cell in await make(peers) for row in await _rounds(peers, cell, rounds)]
@@ -159,7 +169,7 @@ async def _warm(peers: Peers) -> None:
         await asyncio.to_thread(other.confluent_single, peers.kafka.bootstrap, "warm", bytes(1_000), WARM_SINGLE)
 
 
-PARTS: Final = ("sends", "bulk", "singles", "loops", "iterations", "pipelines")
+PARTS: Final = ("sends", "bulk", "singles", "loops", "publishes", "iterations", "pipelines")
 """What `wanted` may name."""
 
 
@@ -298,6 +308,27 @@ async def _loops(peers: Peers) -> list[Cell]:
             Cell(name=name, unit="batches/s", runs=runs, target=3.0 if partitions == MANY_PARTITIONS[0] else None)
         )
     return cells
+
+
+async def _publishes(peers: Peers) -> list[Cell]:
+    topic, partitions = "publish", CALLS_AT_A_TIME
+    await peers.create(topic, partitions)
+    address, given = peers.ours.local.nodes[0].address, (topic, CALLS, CALLS_AT_A_TIME)
+    runs = {OURS[4]: _on_loop(ours.publish, address, *given)}
+    missing = await asyncio.to_thread(stock_client.build)
+    if missing is None:
+        runs = {OURS[3]: _in_thread(ours.publish_from_go, address, *given)} | runs
+    else:
+        print(missing, file=sys.stderr)
+    if peers.nats is not None:
+        await other.nats_create(peers.nats.servers, topic)
+        loops = (topic, CALLS_AT_A_TIME, LOOP_S)
+        runs["NATS, synced, asyncio"] = _on_loop(other.nats_closed_loops, peers.nats.servers, *loops)
+    if peers.kafka is not None:
+        loops = (topic, partitions, CALLS_AT_A_TIME, LOOP_S)
+        runs["aiokafka"] = _on_loop(other.aiokafka_closed_loops, peers.kafka.bootstrap, *loops)
+    name = f"Publish of one record, {CALLS_AT_A_TIME} calls at a time (target: 3,000 calls/s)"
+    return [Cell(name=name, unit="calls/s", runs=runs)]
 
 
 async def _iterations(peers: Peers) -> list[Cell]:

@@ -138,6 +138,31 @@ async def nats_create(servers: list[str], stream: str) -> None:
         await connection.close()
 
 
+async def nats_closed_loops(servers: list[str], stream: str, loops: int, seconds: float) -> float:
+    import nats
+
+    connection, value, sent = await nats.connect(servers), bytes(100), 0
+    try:
+        publish = connection.jetstream().publish
+        await publish(stream, value, timeout=READY_S)
+
+        async def loop(end: float) -> None:
+            nonlocal sent
+            while True:
+                await publish(stream, value, timeout=READY_S)
+                if time.perf_counter() > end:
+                    return
+                sent += 1
+
+        begin = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(loops):
+                tasks.create_task(loop(begin + seconds))
+        return sent / seconds
+    finally:
+        await connection.close()
+
+
 async def nats_single(servers: list[str], stream: str, value: bytes, count: int) -> tuple[float, float]:
     import nats
 

@@ -6,12 +6,18 @@ import asyncio
 import time
 from itertools import cycle, islice
 
+import grpc
+
+from bench import stock_client
 from bench.growth.loads import percentiles_ms
 from bench.peers.workload import Workload
+from streamlog.api.pb import records_pb2 as pb
 from streamlog.client import AsyncConsumer, AsyncProducer, Consumer, Producer
 
 LINGER_MS = 5
 BATCH_BYTES = 256 << 10
+PUBLISH = "/streamlog.v1.Records/Publish"
+CALL_S = 60.0
 
 
 def send(servers: str, topic: str, work: Workload, codec: str) -> float:
@@ -72,6 +78,34 @@ async def iterate_async(servers: str, topic: str, group: str, count: int) -> flo
             if read == count:
                 break
         return (count - 1) / (time.perf_counter() - begin)
+
+
+def publish_request(topic: str) -> bytes:
+    return pb.PublishRequest(topic=topic, records=[pb.PublishRecord(value=bytes(100))]).SerializeToString()
+
+
+def publish_from_go(address: str, topic: str, calls: int, at_a_time: int) -> float:
+    """Calls a second, by a program with gRPC's library for Go and nothing of streamlog."""
+    found = stock_client.run(address, PUBLISH, publish_request(topic), calls=calls, in_flight=at_a_time)
+    return found.calls / found.seconds
+
+
+async def publish(address: str, topic: str, calls: int, at_a_time: int) -> float:
+    """The same with gRPC's library for Python."""
+    request, left = publish_request(topic), iter(range(calls))
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary(PUBLISH)
+        await call(request, timeout=CALL_S)
+
+        async def one_after_the_other() -> None:
+            for _ in left:
+                await call(request, timeout=CALL_S)
+
+        begin = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(at_a_time):
+                tasks.create_task(one_after_the_other())
+        return calls / (time.perf_counter() - begin)
 
 
 async def closed_loops(servers: str, topic: str, partitions: int, loops: int, seconds: float) -> float:
