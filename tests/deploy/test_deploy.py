@@ -53,8 +53,18 @@ def test_the_commands_that_are_run_are_installed() -> None:
 def test_the_containers_mount_and_copy_what_is_there() -> None:
     mounts = re.findall(r"- \./(\S+):/etc/streamlog/server\.properties:ro", (DEPLOY / "compose.yaml").read_text())
     assert [(DEPLOY / mount).is_file() for mount in mounts] == [True] * 3
-    copied = re.findall(r"^COPY (.+) /src\S*$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--from)(.+) /\S*$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert copied == ["kernel", "pyproject.toml README.md", "streamlog"]
     assert all((ROOT / name).exists() for names in copied for name in names.split())
+
+
+def test_the_image_has_the_kernel() -> None:
+    """Built where there is a compiler, and copied to where it is installed."""
+    build, image = re.split(r"^FROM .*$", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+    assert re.search(r"install .*\bgcc\b", build)
+    assert "pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /kernel" in build
+    assert "COPY --from=kernel /wheels /src/wheels" in image
+    assert re.search(r"pip install .*/src /src/wheels/\*\.whl", image)
 
 
 def test_the_readme_names_what_is_there() -> None:
