@@ -54,6 +54,7 @@ RESTRICTED = {
         "console/access/users.py",
         "console/collection/history.py",
         "console/collection/history_database.py",
+        "console/database_waits.py",
     },
     "argon2": {"console/access/users.py"},
     "authlib": {"console/access/oidc.py"},

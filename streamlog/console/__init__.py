@@ -7,6 +7,7 @@
     connections  bounds on browsers; tls: the certificate of --tls-cert
     decoding/    keys and values by schemas, in a process of its own
     alarms/      rules over the samples, and notifications
+    database_waits  for how long it waits for its database
 
 Pages read what the sampler has, and call the admin client for a user's actions. Everything that comes from the cluster
 (names, keys, values) is shown as text.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +23,13 @@ from streamlog.console.access.users import Users
 from streamlog.console.alarms.store import AlarmStore
 from streamlog.console.collection.history import TIERS, Point, SampleHistory
 from streamlog.console.collection.history_database import HistoryError
+from streamlog.console.database_waits import STATEMENT_S
+from tests.console.access.running import RunningConsole
 from tests.console.postgresql import PASSWORD, PostgreSql, missing, server
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(missing()), reason=missing())]
 
+STOP_S = 30.0
 LAG = ("group.lag", "billing\norders")
 
 
@@ -124,3 +128,24 @@ def test_a_wrong_url_is_a_message(postgresql: PostgreSql, tmp_path: Path) -> Non
         assert "wrong-secret" not in done.output
     done = CliRunner().invoke(main, ["console", "user", "list", "--data", str(tmp_path), "--database", postgresql.url])
     assert done.exit_code == 0, done.output
+
+
+def test_statements_are_limited(postgresql: PostgreSql, tmp_path: Path) -> None:
+    history = SampleHistory.open(postgresql.url)
+    for engine in (history.database.engine, database.opened(tmp_path, postgresql.url)):
+        with engine.connect() as connection:
+            assert connection.execute(text("SHOW statement_timeout")).scalar() == f"{STATEMENT_S // 60}min"
+        engine.dispose()
+
+
+def test_the_console_stops_while_the_database_does_not_answer(postgresql: PostgreSql, tmp_path: Path) -> None:
+    history = SampleHistory.open(postgresql.url)
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    with history.database.engine.connect() as lock, history.database.engine.connect() as look:
+        with RunningConsole(tmp_path, "--database", postgresql.url):
+            lock.execute(text("LOCK TABLE users, points IN ACCESS EXCLUSIVE MODE"))
+            while look.execute(waiting).scalar() == 0:
+                look.rollback()
+            begin_s = time.monotonic()
+        assert time.monotonic() - begin_s < STOP_S
+    history.close()

@@ -14,8 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final
 
 from streamlog.access.throttle import LoginThrottle
 from streamlog.console.access.audit import UNDER_WAY, AuditFilter, AuditLine, AuditLog, Kind
@@ -25,6 +24,7 @@ from streamlog.console.access.roles import Action, UserRole
 from streamlog.console.access.sessions import UserSession, UserSessions
 from streamlog.console.access.users import Users
 from streamlog.console.access.values import Protection, ValueRule, protection
+from streamlog.console.database_waits import DatabaseThread
 from streamlog.errors import InvalidRequestError
 
 WATCH_S: Final = 2.0
@@ -33,7 +33,6 @@ LOGINS_WAITING_MAX: Final = 20
 _NOBODY: Final = "(unknown)"
 
 _log: Final = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class LoginRefused(Exception):
@@ -64,8 +63,8 @@ class Access:
         self._sessions = UserSessions(now_s)
         self._throttle = LoginThrottle(now_s)
         self._local = UserSession(LOCAL, None, math.inf)
-        self._thread = ThreadPoolExecutor(1, "access")
-        self._hashing = ThreadPoolExecutor(1, "passwords")
+        self._thread = DatabaseThread("access", "The users and the audit log", AccessError)
+        self._hashing = DatabaseThread("passwords", "The users", AccessError)
         self._login = asyncio.Lock()
         self._waiting = 0
 
@@ -93,10 +92,9 @@ class Access:
         if (wait_s := math.ceil(self._throttle.wait_s(name, address))) > 0:
             raise LoginRefused(f"Too many failed logins: try again in {wait_s} s.", 429, wait_s)
         self._throttle.failed(name, address)
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._hashing, self._users.check, name, password)
+        found = await self._hashing.run(lambda: self._users.check(name, password))
         if found is None:
-            known = await self._off_loop(lambda: self._users.find(name)) is not None
+            known = await self._thread.run(lambda: self._users.find(name)) is not None
             await self.note(Kind.LOGIN, name if known else _NOBODY, address, "log in", "", "refused")
             raise LoginRefused("The name or the password is wrong.", 401)
         self._throttle.succeeded(name, address)
@@ -115,7 +113,7 @@ class Access:
 
     async def refresh(self) -> None:
         """Ends the sessions of users that have changed. AccessError."""
-        stamps = {one.name: one.stamp for one in await self._off_loop(self._users.list)}
+        stamps = {one.name: one.stamp for one in await self._thread.run(self._users.list)}
         if stamps and not self.required:
             self.required = True
             self._local.end()
@@ -140,23 +138,20 @@ class Access:
 
     async def note(self, kind: Kind, who: str, address: str, action: str, target: str, result: str) -> int:
         """AccessError."""
-        return await self._off_loop(lambda: self._audit.add(kind, who, address, action, target, result))
+        return await self._thread.run(lambda: self._audit.add(kind, who, address, action, target, result))
 
     async def set_result(self, number: int, result: str) -> None:
-        await self._off_loop(lambda: self._audit.set_result(number, result))
+        await self._thread.run(lambda: self._audit.set_result(number, result))
 
     async def audit_lines(self, chosen: AuditFilter, before: int | None = None) -> list[AuditLine]:
-        return await self._off_loop(lambda: self._audit.lines(chosen, before=before))
+        return await self._thread.run(lambda: self._audit.lines(chosen, before=before))
 
     def protection(self, topic: str, role: UserRole) -> Protection:
         return protection(self._rules, topic, role)
 
-    async def _off_loop(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
     def close(self) -> None:
-        self._thread.shutdown(wait=True)
-        self._hashing.shutdown(wait=True)
+        self._thread.close()
+        self._hashing.close()
         self._users.close()
 
 

@@ -25,7 +25,6 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    create_engine,
     event,
     insert,
     select,
@@ -33,6 +32,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+
+from streamlog.console.database_waits import bounded_engine
 
 ACCESS_FILE: Final = "access.db"
 NAME_MAX: Final = 64
@@ -78,7 +79,7 @@ def opened(data: Path, database: str) -> Engine:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         url = f"sqlite:///{path}"
     try:
-        engine = create_engine(url)
+        engine = bounded_engine(url)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise AccessError(f"--database: {error}") from None
     if engine.dialect.name == "sqlite":

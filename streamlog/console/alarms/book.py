@@ -7,12 +7,10 @@ it is written again where the database's file was replaced.
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -30,8 +28,7 @@ from streamlog.console.alarms.evaluation import (
 )
 from streamlog.console.alarms.store import AlarmEvent, AlarmStore
 from streamlog.console.collection.history_database import HistoryError
-
-T = TypeVar("T")
+from streamlog.console.database_waits import DatabaseThread
 
 SILENCES_MAX: Final = 200
 
@@ -39,7 +36,7 @@ SILENCES_MAX: Final = 200
 class AlarmBook:
     def __init__(self, store: AlarmStore) -> None:
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "alarms")
+        self._thread = DatabaseThread("alarms", "The alarms", HistoryError)
         self._alarms: dict[Key, AlarmState] = {}
         self._silences: list[Silence] = []
         self._unwritten: set[Key] = set()
@@ -59,7 +56,7 @@ class AlarmBook:
     async def load(self) -> Sequence[NoticeDelivery]:
         """Returns the deliveries that a previous process left."""
         try:
-            stored = await self.off_loop(self._store.load)
+            stored = await self._thread.run(self._store.load)
         except HistoryError as error:
             self.problem = str(error)
             return ()
@@ -124,18 +121,14 @@ class AlarmBook:
 
     async def events(self, limit: int) -> list[AlarmEvent]:
         """The newest first. HistoryError."""
-        return await self.off_loop(lambda: self._store.events(limit))
+        return await self._thread.run(lambda: self._store.events(limit))
 
     async def deliveries(self, limit: int) -> list[NoticeDelivery]:
         """The newest first. HistoryError."""
-        return await self.off_loop(lambda: self._store.deliveries(limit))
+        return await self._thread.run(lambda: self._store.deliveries(limit))
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True)
-
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """In the thread of the alarms, one after another."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._thread.close()
 
     async def _write(self, events: Sequence[AlarmEvent] = (), deliveries: Sequence[NoticeDelivery] = ()) -> None:
         if self._store.opened_count != self._opened_count:
@@ -159,7 +152,7 @@ class AlarmBook:
 
     async def _written(self, work: Callable[[], None]) -> bool:
         try:
-            await self.off_loop(work)
+            await self._thread.run(work)
         except HistoryError as error:
             self.problem = str(error)
             return False

@@ -9,9 +9,10 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -33,6 +34,8 @@ from streamlog.console.alarms.syncs import SyncLatencies
 from streamlog.console.collection.sample import Sample
 from streamlog.console.collection.sampler import ClusterSampler
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 CLEANED_EACH_S: Final = 3_600.0
@@ -44,6 +47,7 @@ class AlarmEngine:
         self.book = AlarmBook(store)
         self._sampler = sampler
         self._rules = RuleStorage(path)
+        self._files = ThreadPoolExecutor(1, "rules")  # alarms go on while the database does not answer
         self._tracks = SampleTracks()
         self._syncs = SyncLatencies(settings)
         self._scraping: asyncio.Task[None] | None = None
@@ -107,12 +111,12 @@ class AlarmEngine:
                 self._defect = f"The alarms were not evaluated: {type(error).__name__}; the console's log has details."
 
     async def load(self) -> None:
-        await self.book.off_loop(self._rules.reload)
+        await self._in_files(self._rules.reload)
         self._rescrape()
         await self._notifier.put(await self.book.load())
 
     async def step(self, sample: Sample) -> None:
-        if await self.book.off_loop(self._rules.reload):
+        if await self._in_files(self._rules.reload):
             self._rescrape()
         self._tracks.add(sample)
         syncs, known = self._syncs.p99_s(sample.monotonic_s)
@@ -164,11 +168,11 @@ class AlarmEngine:
 
     async def set_rule(self, rule: AlarmRule) -> None:
         """RuleFileError, OSError: the file is unchanged."""
-        await self.book.off_loop(lambda: self._rules.edit(lambda text: with_rule(text, rule)))
+        await self._in_files(lambda: self._rules.edit(lambda text: with_rule(text, rule)))
 
     async def remove_rule(self, name: str) -> None:
         """A default rule of that name is in force again. RuleFileError, OSError."""
-        await self.book.off_loop(lambda: self._rules.edit(lambda text: without_rule(text, name)))
+        await self._in_files(lambda: self._rules.edit(lambda text: without_rule(text, name)))
 
     async def test(self, channel: str) -> str:
         """Sends a test at once. Why it was not delivered; empty: it was."""
@@ -189,12 +193,16 @@ class AlarmEngine:
         )
         return failure
 
+    async def _in_files(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._files, work)
+
     async def close(self) -> None:
         self._sampler.remove_listener(self)
         if self._scraping is not None:
             self._scraping.cancel()
         await self._notifier.close()
         self.book.close()
+        self._files.shutdown(wait=False, cancel_futures=True)
 
 
 async def try_channel(channel: Channel, what: Notice) -> str:

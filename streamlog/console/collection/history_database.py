@@ -21,9 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Table, create_engine, event, insert, select
+from sqlalchemy import Connection, Table, event, insert, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError
+
+from streamlog.console.database_waits import bounded_engine
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class HistoryError(Exception):
 class HistoryDatabase:
     def __init__(self, url: str) -> None:
         """`url`: as SQLAlchemy's, such as sqlite:////data/history.db."""
-        self.engine = create_engine(url)
+        self.engine = bounded_engine(url)
         self.notice = ""  # what has happened to the file since the console started
         self.moved_aside = ""  # the new path of the last corrupt file
         self.opened_count = 0  # another number: the tables may be empty

@@ -14,8 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final
 
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.console.collection.figures import Figures, figures_of
@@ -24,9 +23,8 @@ from streamlog.console.collection.history_database import HistoryError
 from streamlog.console.collection.rates import Rate, Series, points_of
 from streamlog.console.collection.sample import Sample, sample
 from streamlog.console.collection.versions import NodeVersions
+from streamlog.console.database_waits import DatabaseThread
 from streamlog.console.guard import guarded
-
-T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class ClusterSampler:
         self._history = history
         self._login_pause_max_s = login_pause_max_s
         self._failed_logins = 0  # since the last answer of the cluster
-        self._thread = ThreadPoolExecutor(1, "history")
+        self._thread = DatabaseThread("history", "The history", HistoryError)
         self._samples: deque[Sample] = deque(maxlen=RATE_OVER)
         self._one_at_a_time = asyncio.Lock()
         self._figures: tuple[Sample, Figures] | None = None  # of the sample
@@ -147,12 +145,12 @@ class ClusterSampler:
         points = points_of(self._stored, now)
         self._stored = now
         try:
-            await self._off_loop(lambda: self._history.write(now.at_s, points))
+            await self._thread.run(lambda: self._history.write(now.at_s, points))
             clock_problem = self.clock_problem(now)
             self.history_problem = clock_problem or self._history.database.notice
             if not clock_problem and now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:
                 self._cleaned_s = now.monotonic_s
-                await self._off_loop(lambda: self._history.clean(now.at_s))
+                await self._thread.run(lambda: self._history.clean(now.at_s))
         except HistoryError as error:
             self.history_problem = str(error)
 
@@ -171,13 +169,10 @@ class ClusterSampler:
         """The last `span_s` seconds; none while the database cannot be read, which `history_problem` reports."""
         now_s = time.time()
         try:
-            return await self._off_loop(lambda: self._history.read(series, now_s - span_s, now_s))
+            return await self._thread.run(lambda: self._history.read(series, now_s - span_s, now_s))
         except HistoryError as error:
             self.history_problem = str(error)
             return []
-
-    async def _off_loop(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def add_listener(self, key: object, listener: Callable[[], None]) -> None:
         """Call `listener` after each sample, until `remove_listener(key)`."""
@@ -189,6 +184,6 @@ class ClusterSampler:
     async def close(self) -> None:
         if self._learning is not None:
             self._learning.cancel()
-        self._thread.shutdown(wait=True)
+        self._thread.close()
         self._history.close()
         await self._admin.close()

@@ -128,7 +128,7 @@ def test_a_corrupt_file_that_cannot_be_moved_is_an_error_until_it_can(
 
 def test_a_locked_file_is_not_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(tmp_path).close()
-    monkeypatch.setattr(module, "create_engine", partial(create_engine, connect_args={"timeout": 0}))
+    monkeypatch.setattr(module, "bounded_engine", partial(create_engine, connect_args={"timeout": 0}))
     other = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
     other.execute("PRAGMA journal_mode=DELETE")
     other.execute("BEGIN EXCLUSIVE")
