@@ -76,7 +76,8 @@ def _print_tables(frame: Frame) -> None:
 
     from streamlog.cli.top.screen import screen
 
-    Console().print(screen(frame, 10**6))
+    console = Console()
+    console.print(screen(frame, console.width, 10**6))
 
 
 def _live(target: Target, interval_s: float) -> None:
@@ -90,7 +91,7 @@ def _live(target: Target, interval_s: float) -> None:
     with Live(console=console, screen=True, auto_refresh=False) as live:
 
         def show(frame: Frame) -> None:
-            live.update(screen(frame, console.size.height), refresh=True)
+            live.update(screen(frame, *console.size), refresh=True)
 
         with_admin(target, lambda admin: _repeat(admin, interval_s, show))
 

@@ -1,4 +1,4 @@
-"""A frame on a terminal, from 80 columns on: the rows that fit, the others counted; and as text for pipes."""
+"""A frame on a terminal: the rows and columns that fit, the other rows counted; and as text for pipes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,24 @@ from streamlog.printable import escaped
 
 _FIXED_LINES: Final = 9  # heading, three headings of tables with a line between them, the line about problems
 ROWS_MIN: Final = 3
+_NAME_WIDTH: Final = 16
+_GAP: Final = 2  # between columns
+_LEFT_OUT_FIRST: Final = (
+    "REPLICAS",
+    "LEADERS",
+    "PARTITIONS",
+    "MEMBERS",
+    "FREE",
+    "BYTES/S",
+    "SIZE",
+    "UNDER-REPL",
+    "CATCH-UP",
+    "FREE%",
+    "STATE",
+    "RECORDS/S",
+    "LAG",
+)
+"""On a terminal that has no room for them beside the name."""
 _UNITS: Final = ("B", "K", "M", "G", "T", "P")
 _STATES: Final = {"active": "green", "stable": "green", "fenced": "red", "stopping": "yellow"}
 
@@ -87,8 +106,8 @@ def problem_line(frame: Frame) -> str:
     return f"{escaped(frame.problems[0])}{more}"
 
 
-def screen(frame: Frame, lines: int) -> RenderableType:
-    """`lines`: the height of the terminal."""
+def screen(frame: Frame, width: int, lines: int) -> RenderableType:
+    """`width` and `lines`: of the terminal."""
     rows_max = max(ROWS_MIN, (lines - _FIXED_LINES - len(frame.nodes)) // 2)
     shown = sections(frame, rows_max)
     parts: list[RenderableType] = [
@@ -97,19 +116,31 @@ def screen(frame: Frame, lines: int) -> RenderableType:
     ]
     for headings, rows, left_out in shown:
         if rows:
-            parts += [Text(), _table(headings, rows, left_out)]
+            parts += [Text(), _table(headings, rows, left_out, width)]
     return Group(*parts)
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left_out: int) -> Table:
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left_out: int, width: int) -> Table:
     table = Table(box=None, expand=True, pad_edge=False, header_style="bold cyan")
     name = headings[0] + (f" (+{left_out})" if left_out else "")
     table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1)
-    for one in headings[1:]:
-        table.add_column(one, no_wrap=True, justify="right", min_width=len(one))
+    others = _fitting(headings, rows, width)
+    for index in others:
+        table.add_column(headings[index], no_wrap=True, justify="right", min_width=len(headings[index]))
     for row in rows:
-        table.add_row(*(Text(cell, style=_STATES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(row[index], style=_STATES.get(row[index], "")) for index in (0, *others)))
     return table
+
+
+def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns that leave the first one, of names, its width."""
+    widths = [max(map(cell_len, column)) for column in zip(headings, *rows, strict=True)]
+    found = list(range(1, len(headings)))
+    for dropped in _LEFT_OUT_FIRST:
+        if min(widths[0], _NAME_WIDTH) + sum(_GAP + widths[index] for index in found) <= width:
+            break
+        found = [index for index in found if headings[index] != dropped]
+    return found
 
 
 def text(frame: Frame) -> str:

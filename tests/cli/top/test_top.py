@@ -107,7 +107,7 @@ def test_a_cluster_that_does_not_answer_is_a_frame_and_is_no_rate_afterwards() -
 def rendered(frame: Frame, width: int, height: int) -> list[str]:
     console = Console(width=width, height=height, color_system=None, force_terminal=True)
     with console.capture() as captured:
-        console.print(screen(frame, height))
+        console.print(screen(frame, width, height))
     return captured.get().splitlines()
 
 
@@ -119,6 +119,16 @@ def test_it_fits_the_terminal_and_does_nothing_to_it(width: int, height: int) ->
     shown = "\n".join(lines)
     for heading in ("RECORDS/S", "FREE%", "UNDER-REPL", "CATCH-UP", "LAG"):
         assert heading in shown
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60])
+def test_a_narrow_terminal_keeps_names_and_leaves_out_other_columns(width: int) -> None:
+    lines = rendered(frame_of(sample(10, 10**12, 100), sample(20, 10**12 + 50, 600)), width, 24)
+    assert all(len(line) <= width for line in lines)
+    for name in ("NODE", "1*", "TOPIC", "orders", "idle", "GROUP", "g\\x1b[2J"):
+        assert any(line.startswith(name) for line in lines), name
+    assert any("RECORDS/S" in line for line in lines)
+    assert any("5.0" in line for line in lines if line.startswith("orders"))
 
 
 def test_rows_that_do_not_fit_are_counted() -> None:
