@@ -41,7 +41,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     group: str
     state: str
     members: int
-    lag: int  # records that are not committed
+    lag: int | None  # records that are not committed; None: unknown
     records_per_s: float | None  # committed
     catch_up_s: float | None  # until the lag is 0, at the present rates; None: never, or unknown
     keeps_pace: bool  # its lag is that of its polls and commits
@@ -50,6 +50,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
 class Frame(Struct, frozen=True, kw_only=True):
     at_s: float  # wall clock
     cluster_id: str | None  # None: the cluster does not answer
+    has_quorum: bool  # False: too few voters answer, and the states may be out of date
     controller: int | None
     records_per_s: float | None
     bytes_per_s: float | None
@@ -61,23 +62,40 @@ class Frame(Struct, frozen=True, kw_only=True):
     groups: tuple[GroupRow, ...]
 
 
-def frame_of(before: Sample | None, now: Sample) -> Frame:
+def frame_of(before: Sample | None, now: Sample, no_quorum: str = "") -> Frame:
+    """`no_quorum`: that too few voters answer; empty: enough do."""
     cluster = now.state.cluster
     has_rates = before is not None and before.state.cluster is not None and now.monotonic_s > before.monotonic_s
     whole = total(topic_rates(before, now))
     return Frame(
         at_s=now.at_s,
         cluster_id=None if cluster is None else cluster.cluster_id,
+        has_quorum=not no_quorum,
         controller=None if cluster is None else cluster.controller,
         records_per_s=whole.records_per_s if has_rates else None,
         bytes_per_s=whole.bytes_per_s if has_rates else None,
         offline_partitions=0 if cluster is None else cluster.offline_partition_count,
         under_replicated_partitions=0 if cluster is None else cluster.under_replicated_partition_count,
-        problems=tuple(one.problem for one in findings_of(now.state)),
+        problems=_problems(now, no_quorum),
         nodes=_nodes(before if has_rates else None, now),
         topics=_topics(before if has_rates else None, now),
         groups=_groups(before if has_rates else None, now),
     )
+
+
+def _problems(now: Sample, no_quorum: str) -> tuple[str, ...]:
+    found = [one.problem for one in findings_of(now.state)]
+    missing = ", ".join(now.state.missing)
+    if missing:
+        missing += " could not be read"
+    elif now.state.cluster is not None and not now.groups_complete:
+        missing = "groups of nodes that do not answer are missing"
+    if no_quorum:
+        fact, place, command = no_quorum.partition(" (see: ")
+        found.insert(0, f"{fact}{missing and '; '}{missing}{place}{command}.")
+    elif missing and not now.state.missing:  # else it is a finding
+        found.append(f"{missing[0].upper()}{missing[1:]}.")
+    return tuple(found)
 
 
 def _nodes(before: Sample | None, now: Sample) -> tuple[NodeRow, ...]:
@@ -143,6 +161,7 @@ def _groups(before: Sample | None, now: Sample) -> tuple[GroupRow, ...]:
     rates = topic_rates(before, now)
     rows = []
     for group in now.groups:
+        known = group.group in now.committed
         lags = lag_by_topic(now.lag(group.group))
         read = None if before is None else consumed_per_s(before, now, group.group)
         written = sum(rates[topic].records_per_s for topic in lags if topic in rates)
@@ -152,10 +171,10 @@ def _groups(before: Sample | None, now: Sample) -> tuple[GroupRow, ...]:
                 group=group.group,
                 state=group.state.value,
                 members=group.member_count,
-                lag=figures.total_lag,
-                records_per_s=read,
-                catch_up_s=figures.caught_up_s,
-                keeps_pace=figures.keeps_pace,
+                lag=figures.total_lag if known else None,
+                records_per_s=read if known else None,
+                catch_up_s=figures.caught_up_s if known else None,
+                keeps_pace=known and figures.keeps_pace,
             )
         )
-    return tuple(sorted(rows, key=lambda row: (-row.lag, row.group)))
+    return tuple(sorted(rows, key=lambda row: (-(row.lag or 0), row.group)))

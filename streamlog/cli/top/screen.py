@@ -72,7 +72,7 @@ def sections(frame: Frame, rows_max: int) -> list[Section]:
             escaped(one.group),
             one.state,
             str(one.members),
-            str(one.lag),
+            "-" if one.lag is None else str(one.lag),
             number(one.records_per_s),
             "keeps pace" if one.keeps_pace else duration(one.catch_up_s),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -16,14 +17,18 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 from rich.console import Console
 
+from streamlog.aio.timeouts import timeout
+from streamlog.cli.common.target import Target
 from streamlog.cli.main import main
+from streamlog.cli.top import command
 from streamlog.cli.top.frame import Frame, frame_of
 from streamlog.cli.top.screen import duration, number, screen, size, text
 from streamlog.client import Admin, Producer
 from streamlog.client.admin.group_values import GroupListing, GroupState
-from streamlog.client.admin.values import PartitionDescription, TopicDescription
+from streamlog.client.admin.values import ClusterDescription, PartitionDescription, TopicDescription
 from streamlog.console.collection.sample import PartitionEnd, Sample
 from streamlog.errors import BrokerNotAvailableError
 from streamlog.model import BrokerId, PartitionId, TopicPartition
@@ -102,6 +107,57 @@ def test_a_cluster_that_does_not_answer_is_a_frame_and_is_no_rate_afterwards() -
     away = Sample(at_s=1, monotonic_s=1, state=ClusterState(cluster=None, missing=missing))
     assert "does not answer" in text(frame_of(None, away))
     assert frame_of(away, sample(20, 1_000, 100)).records_per_s is None
+
+
+class SilentCluster:
+    """Describes itself; its topics and groups are not answered."""
+
+    async def describe_cluster(self) -> ClusterDescription:
+        return cluster()
+
+    async def sample(self, *_: object) -> Sample:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+LOST = "No metadata quorum: 1 of 3 voters answers (see: streamlogctl cluster quorum)"
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Any:
+    async def lost(_: object) -> str:
+        return LOST
+
+    found = SilentCluster()
+    monkeypatch.setattr(command, "sample", found.sample)
+    monkeypatch.setattr(command, "lost_quorum", lost)
+    monkeypatch.setattr(command, "LOOK_S", 0.0)
+    monkeypatch.setattr(command, "LOST_S", 0.0)
+    return found
+
+
+async def test_without_a_quorum_it_shows_what_it_knows_and_says_what_is_missing(silent: Any) -> None:
+    target = Target(servers=("127.0.0.1:1",), request_timeout_ms=30_000)
+    shown: list[Frame] = []
+    async with timeout(30):
+        await command._once(silent, target, 3_600, shown.append)
+    [frame] = shown
+    assert not frame.has_quorum
+    assert [one.node for one in frame.nodes] == [1, 2, 3]
+    assert frame.problems[0] == (
+        "No metadata quorum: 1 of 3 voters answers; topics, sizes, groups could not be read "
+        "(see: streamlogctl cluster quorum)."
+    )
+    async with timeout(30):
+        frames = command._frames(silent, target, 3_600, at_once=True)
+        assert (await anext(frames)).nodes == (await anext(frames)).nodes == frame.nodes
+
+
+def test_groups_that_are_not_listed_or_not_answered_are_said() -> None:
+    some = frame_of(None, structs.replace(sample(10, 1_000, 100), groups_complete=False, committed={}))
+    assert some.problems[-1] == "Groups of nodes that do not answer are missing."
+    assert (some.groups[0].lag, some.groups[0].catch_up_s, some.groups[0].keeps_pace) == (None, None, False)
+    assert "\t-\t-\t-" in text(some).splitlines()[-1]
 
 
 def rendered(frame: Frame, width: int, height: int) -> list[str]:
