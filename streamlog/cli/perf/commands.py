@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import click
 
-from streamlog.cli.common.failures import FAILED
+from streamlog.cli.common.failures import FAILED, Interrupted
 from streamlog.cli.common.nouns import Noun, key_values, one_name, topic_argument, topic_to_write_to
 from streamlog.cli.common.output import Output, Row, output_option, say, show_facts
 from streamlog.cli.common.session import check_reachable, finish_with_records, matched_topics, showing_warnings
@@ -107,7 +107,11 @@ def produce(
             finally:
                 reports.cancel()
 
-    finish_with_records(target, run())
+    try:
+        finish_with_records(target, run())
+    except Interrupted:
+        show_facts(output, _written(writing))
+        raise
     show_facts(output, _written(writing))
     if writing.errors:
         say(f"Error: {writing.errors} records were not written: {writing.first_error}.", err=True)

@@ -22,7 +22,7 @@ from streamlog.cli.records.input_format import InputFormat, InputRecord, LineSpl
 from streamlog.cli.records.standard_input import chunks
 from streamlog.cli.records.waits import report_waits
 from streamlog.client.producer.async_producer import AsyncProducer
-from streamlog.client.producer.batches.producer_batch import ManyFuture, RecordFuture, RecordMetadata
+from streamlog.client.producer.batches.producer_batch import AppendedRange, ManyFuture, RecordFuture, RecordMetadata
 from streamlog.config import load_producer
 from streamlog.config.settings import producer_settings as producing
 from streamlog.errors import StreamlogError
@@ -119,13 +119,19 @@ def produce(
             producer = AsyncProducer(target.settings | given)
         bytes_max = load_producer(target.settings | given).config[producing.MAX_REQUEST_SIZE]
         await check_reachable(target)
-        async with producer:
-            writer = _Writer(producer, topic, partition, sync=sync)
-            notices = asyncio.ensure_future(report_waits(target, topic, writer.oldest_open))
-            try:
-                await writer.write_all(LineSplitter(bytes_max), Parser(form))
-            finally:
-                notices.cancel()
+        writer = _Writer(producer, topic, partition, sync=sync)
+        try:
+            async with producer:
+                notices = asyncio.ensure_future(report_waits(target, topic, writer.oldest_open))
+                try:
+                    await writer.write_all(LineSplitter(bytes_max), Parser(form))
+                finally:
+                    notices.cancel()
+        except asyncio.CancelledError:  # Ctrl-C: nothing else says that records are lost
+            writer.take_done()
+            if verbose or writer.unacknowledged:
+                click.echo(writer.summary(), err=True)
+            raise
         if verbose:
             click.echo(writer.summary(), err=True)
 
@@ -140,6 +146,7 @@ class _Writer:
         self._sync = sync
         self._in_flight: deque[ManyFuture | RecordFuture] = deque()
         self._written: dict[int, int] = {}  # partition -> records that were acknowledged
+        self._read = 0  # records of lines
 
     async def write_all(self, lines: LineSplitter, parser: Parser) -> None:
         """StreamlogError: of a line, or of a record that was not written."""
@@ -180,6 +187,7 @@ class _Writer:
         await self._take(_IN_FLIGHT_MAX)
 
     async def _send(self, records: Sequence[InputRecord]) -> None:
+        self._read += len(records)
         if records[0].headers:
             await self._send_with_headers(records[0])
             return
@@ -206,11 +214,21 @@ class _Writer:
         while self._in_flight and (len(self._in_flight) > left or self._in_flight[0].done()):
             result = await self._in_flight[0]
             self._in_flight.popleft()
-            if isinstance(result, RecordMetadata):
-                self._count(result.partition, 1)
-                continue
-            for one in result:
-                self._count(one.partition, one.record_count)
+            self._count_all(result)
+
+    def take_done(self) -> None:
+        """All results that are known; without an error of any."""
+        while self._in_flight:
+            one = self._in_flight.popleft()
+            if one.done() and one.exception() is None:
+                self._count_all(one.result())
+
+    def _count_all(self, result: RecordMetadata | list[AppendedRange]) -> None:
+        if isinstance(result, RecordMetadata):
+            self._count(result.partition, 1)
+            return
+        for one in result:
+            self._count(one.partition, one.record_count)
 
     def _count(self, partition: int, records: int) -> None:
         self._written[partition] = self._written.get(partition, 0) + records
@@ -219,10 +237,15 @@ class _Writer:
         """The oldest send without a result; None: there is none."""
         return next((one for one in self._in_flight if not one.done()), None)
 
+    @property
+    def unacknowledged(self) -> int:
+        return self._read - sum(self._written.values())
+
     def summary(self) -> str:
         each = ", ".join(f"{count} to {self._topic}-{number}" for number, count in sorted(self._written.items()))
         total = sum(self._written.values())
-        return f"Wrote {total} record{'' if total == 1 else 's'}{each and ': ' + each}."
+        lacking = f"; {self.unacknowledged} more were not acknowledged" if self.unacknowledged else ""
+        return f"Wrote {total} record{'' if total == 1 else 's'}{each and ': ' + each}{lacking}."
 
     def _prompt(self, prompting: bool) -> None:
         if prompting:

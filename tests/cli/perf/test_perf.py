@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from streamlog.cli.main import main
 from streamlog.pytest_plugin.cluster import InProcessCluster
+from tests.cli.commands import COMMAND, environment
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,20 @@ def test_writing_and_reading(cluster: InProcessCluster) -> None:
     read = facts(perf(cluster, "consume", "perf", "--messages", "3000", "-o", "json"))
     assert read["records"] >= 3_000
     assert read["mb"] == pytest.approx(3_000 * 50 / (1 << 20), abs=0.01)
+
+
+def test_what_was_measured_until_ctrl_c_is_shown(cluster: InProcessCluster) -> None:
+    options = ["--num-records", "1000000", "--record-size", "9", "--throughput", "100", "--reporting-interval", "500"]
+    command = [*COMMAND, "perf", "produce", "perf", *options, "-o", "json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment(cluster)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"records sent" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        found = json.loads(process.stdout.read())
+        assert process.wait(60) == 130
+    assert found["records"] > 0
 
 
 def test_reading_the_topics_that_a_regular_expression_matches(cluster: InProcessCluster) -> None:

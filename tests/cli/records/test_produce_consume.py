@@ -6,11 +6,15 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
 
 from streamlog.api.pb import batches_pb2, common_pb2
+from streamlog.cli.records.input_format import InputRecord
+from streamlog.cli.records.produce import _Writer
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.cli.commands import COMMAND, environment, run
 from tests.storage.batches import poison
@@ -226,6 +230,31 @@ def test_a_consumer_that_waits_ends_without_a_traceback(cluster: InProcessCluste
         said = process.stderr.read()
         assert process.wait(60) == (130 if end == "Ctrl-C" else 0)
     assert said.strip() == b"Processed a total of 1 messages"
+
+
+def test_produce_reports_after_ctrl_c_what_is_written(cluster: InProcessCluster) -> None:
+    cluster.create_topic("interrupted", partitions=1)
+    command = [*COMMAND, "produce", "interrupted", "--verbose"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\nb\n")
+        process.stdin.flush()
+        run(cluster, "consume", "interrupted", "--from-beginning", "--max-messages", "2")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read().strip() == b"Wrote 2 records: 2 to interrupted-0."
+
+
+async def test_records_without_an_acknowledgement_are_in_the_report() -> None:
+    async def send_many(*_: object, **__: object) -> object:
+        return SimpleNamespace(done=lambda: False)
+
+    writer = _Writer(cast(Any, SimpleNamespace(send_many=send_many)), "orders", None, sync=False)
+    await writer._send([InputRecord(None, b"x")] * 3)
+    writer.take_done()
+    assert writer.unacknowledged == 3
+    assert writer.summary() == "Wrote 0 records; 3 more were not acknowledged."
 
 
 @pytest.mark.parametrize("end", ["Ctrl-C", "closed pipe"])
