@@ -19,6 +19,7 @@ from typing import Any, Final
 import click
 
 from streamlog.cli.common.nouns import is_expression, is_number, key_values, one_name, topic_argument
+from streamlog.cli.common.output import say
 from streamlog.cli.common.session import finish_with_records, matched_topics, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.records.format_template import FormatTemplate
@@ -245,6 +246,11 @@ class _Reading:
             await consumer.assign(wanted, start=self._start)
         self._began = True
         ends = await consumer.end_offsets(wanted) if self._until_end else None
+        # Without --until-end the fetch fails, with the same reason.
+        for at, end in (ends or {}).items():
+            if isinstance(self._start, int) and self._start > end:
+                text = f"{at.topic}-{at.partition} ends at offset {end}: it has nothing at offset {self._start}."
+                say(text, err=True)
         batches = (_of_member if self._is_member else _batches)(consumer, ends, self._patience_s)
         async for batch in batches:
             self._received += 1

@@ -280,6 +280,20 @@ def test_a_member_whose_output_is_held_up_ends_too(cluster: InProcessCluster, en
     assert len(rest.stdout.splitlines()) == 10_001 - printed
 
 
+def test_an_offset_outside_of_the_log_is_said(cluster: InProcessCluster) -> None:
+    cluster.create_topic("outside", partitions=1)
+    run(cluster, "produce", "outside", stdin="a\nb\nc\n")
+    read = ("consume", "outside", "--partition", "0", "--until-end", "--offset")
+    beyond = run(cluster, *read, "99")
+    assert (beyond.returncode, beyond.stdout) == (0, b"")
+    assert b"outside-0 ends at offset 3: it has nothing at offset 99." in beyond.stderr
+    assert b"nothing at" not in run(cluster, *read, "3").stderr
+    run(cluster, "topic", "trim", "outside", "--keep-last", "1")
+    before = run(cluster, *read, "0")
+    assert before.returncode == 1
+    assert b"offset 0 is not in 2..3" in before.stderr
+
+
 def test_the_last_records_and_a_format(cluster: InProcessCluster) -> None:
     cluster.create_topic("tails")
     run(cluster, "produce", "tails", stdin="".join(f"{number}\n" for number in range(20)))
