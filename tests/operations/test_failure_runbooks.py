@@ -90,7 +90,7 @@ def test_the_majority_of_the_voters_is_lost(operator: Operator) -> None:
     # Once the leader has noticed it; what it had accepted before may be carried out or not.
     create = ["topic", "create", "late", "--request-timeout-ms", "2000"]
     operator.until(lambda: "No metadata quorum: 1 of 3 voters answers" in operator.output(create))
-    shown = operator.run(quorum)
+    shown = operator.run(quorum, status=1)
     assert re.findall(r"^(\d)\t\S+\tvoter\t(yes|no)\b", shown, re.MULTILINE) == [("1", "yes"), ("2", "no"), ("3", "no")]
     assert "No metadata quorum: 1 of 3 voters answers this machine: start the nodes that do not." in shown
     health = operator.output(["cluster", "health"])

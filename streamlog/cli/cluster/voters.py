@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Final
 
 import click
 from msgspec.structs import replace
 
 from streamlog.cli.common.answering import no_quorum, not_answering, voter_addresses
+from streamlog.cli.common.failures import FAILED
 from streamlog.cli.common.nouns import node_argument
 from streamlog.cli.common.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
 from streamlog.cli.common.session import open_admin, with_admin
@@ -28,7 +30,7 @@ def quorum(target: Target, output: Output) -> None:
     """Show the voters of the metadata quorum, whether each answers this machine, and how far it is behind.
 
     Without a quorum, that is without a majority of the voters, records are written and read where partitions have
-    leaders, and nothing can be created, altered or elected.
+    leaders, and nothing can be created, altered or elected. The exit code is 1 then, as that of all that needs it.
 
     \b
     Example:
@@ -50,19 +52,21 @@ def quorum(target: Target, output: Output) -> None:
     ]
     if output is Output.JSON:
         show_json(facts | {"voters": rows})
-        return
-    show_facts(output, facts)
-    say()
-    show_rows(output, rows, columns=_VOTER_COLUMNS)
+    else:
+        show_facts(output, facts)
+        say()
+        show_rows(output, rows, columns=_VOTER_COLUMNS)
+        for voter in found.voters:
+            if voter.without_vote:
+                say(
+                    f"Node {voter.node_id} returned without its metadata directory, and has no vote. With "
+                    "controller.quorum.voter.restore.enable it gets it back within seconds; otherwise run "
+                    f"'streamlogctl cluster restore-voter {voter.node_id}'.",
+                    err=True,
+                )
     if lost:
-        say(f"{lost.partition(' (')[0]} this machine: start the nodes that do not.")
-    for voter in found.voters:
-        if voter.without_vote:
-            say(
-                f"Node {voter.node_id} returned without its metadata directory, and has no vote. With "
-                "controller.quorum.voter.restore.enable it gets it back within seconds; otherwise run "
-                f"'streamlogctl cluster restore-voter {voter.node_id}'."
-            )
+        say(f"{lost.partition(' (')[0]} this machine: start the nodes that do not.", err=True)
+        sys.exit(FAILED)
 
 
 async def _described_by_its_leader(target: Target, admin: AsyncAdmin) -> ClusterDescription:

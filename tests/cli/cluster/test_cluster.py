@@ -9,9 +9,11 @@ import pytest
 
 from streamlog.api.errors import to_message
 from streamlog.api.pb import admin_pb2 as pb
+from streamlog.cli.cluster import voters
 from streamlog.errors import StorageError
 from streamlog.metadata.features import METADATA_VERSION_MAX
 from tests.cli.served import USAGE, ServedCluster, refused
+from tests.support.health_samples import cluster
 
 
 def test_describe(served: ServedCluster) -> None:
@@ -35,6 +37,18 @@ def test_quorum(served: ServedCluster) -> None:
     lines = served.run("cluster", "quorum").stdout.splitlines()
     assert lines[:2] == ["leader\t1", "term\t3"]
     assert lines[-1] == "2\tnode2:9092\tvoter\tyes\tunknown\tunknown"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_lost_quorum_is_an_exit_code_and_is_said_beside_the_rows(
+    served: ServedCluster, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.setattr(voters, "with_admin", lambda *_, **__: cluster(held=(None, None, None)))
+    monkeypatch.setattr(voters, "not_answering", frozenset)
+    done = served.run("cluster", "quorum", "--output", output)
+    assert done.exit_code == 1
+    assert done.stderr == "No metadata quorum: 0 of 3 voters answer this machine: start the nodes that do not.\n"
+    assert "quorum" not in done.stdout
 
 
 def test_voters_come_and_go(served: ServedCluster) -> None:
