@@ -54,6 +54,13 @@ def test_an_unknown_command() -> None:
     assert "No such command 'frobnicate'." in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["alter", "--user", "carl", "--set", "producer_byte_rate=1"]])
+def test_a_verb_that_is_none_is_named_with_those_that_are(arguments: list[str]) -> None:
+    done = CliRunner().invoke(main, ["quota", *arguments])
+    assert done.exit_code == 2
+    assert f"No such command '{arguments[0]}'. The commands are: set, describe, delete." in done.stderr
+
+
 @pytest.mark.parametrize("option", [["--bootstrap-server", "127.0.0.1:1"], ["--bootstrap-server=127.0.0.1:1"]])
 def test_where_the_cluster_is_may_be_said_before_the_command(option: list[str]) -> None:
     found = CliRunner().invoke(main, [*option, "topic", "list"])

@@ -6,6 +6,7 @@ several names where it makes sense.
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import re
@@ -211,6 +212,15 @@ class Noun(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _undashed(args, self.commands))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Names the verbs where click knows none that is near."""
+        unknown = args[0] not in self.commands and not args[0].startswith("-")
+        if unknown and not ctx.resilient_parsing and not difflib.get_close_matches(args[0], self.commands):
+            ctx.fail(f"No such command {args[0]!r}. The commands are: {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """With whole sentences, which click's own list truncates."""
         with formatter.section("Commands"):
@@ -220,8 +230,10 @@ class Noun(click.Group):
 
 
 def _undashed(args: list[str], verbs: Container[str]) -> list[str]:
-    """Moves a dashed verb (`--list`) to the first place, without dashes, unless a verb is there already."""
-    if not args or args[0] in verbs:
+    """Moves a dashed verb (`--list`) to the first place, without dashes, unless a word is there already: a verb, or one
+    that is taken for one.
+    """
+    if not args or not args[0].startswith("-"):
         return args
     dashed = next((arg for arg in args if arg.startswith("--") and arg[2:] in verbs), None)
     if dashed is None:
