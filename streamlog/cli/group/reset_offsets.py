@@ -16,9 +16,9 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from streamlog.cli.common.failures import end_with
+from streamlog.cli.common.failures import NAMED_MAX, end_with
 from streamlog.cli.common.nouns import is_number
-from streamlog.cli.common.output import Output, Row, on_terminal, output_option, show_rows
+from streamlog.cli.common.output import Output, Row, on_terminal, output_option, say, show_rows
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
 from streamlog.cli.group.partitions import chosen_partitions, matched, one_group, parsed, topics_option
@@ -26,7 +26,7 @@ from streamlog.cli.records.consume import milliseconds
 from streamlog.client.admin.async_admin import AsyncAdmin
 from streamlog.client.admin.offset_resets import ResetKind, ResetTo, check_empty, plan_offsets, plan_reset
 from streamlog.config.offset_reset import parse_duration_ms
-from streamlog.errors import StreamlogError
+from streamlog.errors import GroupIdNotFoundError, StreamlogError
 from streamlog.model import INT32_MAX, INT64_MAX, Offset, PartitionId, TopicPartition
 
 _COLUMNS: Final = ("group", "topic", "partition", "new_offset")
@@ -48,21 +48,21 @@ class _Modes(Struct, frozen=True, kw_only=True):
     from_file: Mapping[TopicPartition, Offset] | None
 
     def check(self) -> None:
-        given = (
-            self.to_earliest,
-            self.to_latest,
-            self.to_current,
-            self.to_offset is not None,
-            self.shift_by is not None,
-            self.to_datetime is not None,
-            self.by_duration is not None,
-            self.from_file is not None,
-        )
-        if sum(given) != 1:
-            raise click.UsageError(
-                "Give the new offsets by one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
-                "--to-datetime, --by-duration, --from-file."
-            )
+        modes = {
+            "--to-earliest": self.to_earliest,
+            "--to-latest": self.to_latest,
+            "--to-current": self.to_current,
+            "--to-offset": self.to_offset is not None,
+            "--shift-by": self.shift_by is not None,
+            "--to-datetime": self.to_datetime is not None,
+            "--by-duration": self.by_duration is not None,
+            "--from-file": self.from_file is not None,
+        }
+        given = [mode for mode, is_given in modes.items() if is_given]
+        if not given:
+            raise click.UsageError(f"Give the new offsets by one of {', '.join(modes)}.")
+        if len(given) > 1:
+            raise click.UsageError(f"{' and '.join(given)} are mutually exclusive: give one of them.")
         if self.to_datetime is not None or self.by_duration is not None:
             self.timestamp_ms()
 
@@ -163,6 +163,8 @@ def reset_offsets(
 
     async def work(admin: AsyncAdmin) -> tuple[dict[TopicPartition, Offset], list[tuple[str, StreamlogError | None]]]:
         await check_empty(admin, named)
+        if await _is_missing(admin, named):
+            say(f"There is no group {named}: {'it is created.' if execute else '--execute creates it.'}", err=True)
         plan = await _plan(admin, named, modes, topics, all_topics=all_topics)
         if not execute:
             return plan, []
@@ -170,6 +172,7 @@ def reset_offsets(
         return plan, [(str(one.at), one.error) for one in results]
 
     plan, results = with_admin(target, work)
+    _say_moved(modes, plan)
     if export:
         _export(plan)
     else:
@@ -177,6 +180,19 @@ def reset_offsets(
     if not execute and plan:
         click.echo("Nothing was changed: to change the offsets, give --execute.", err=True)
     end_with(results)
+
+
+def _say_moved(modes: _Modes, plan: Mapping[TopicPartition, Offset]) -> None:
+    """Of which partitions an offset that was given is outside of the log."""
+    asked = modes.from_file or {}
+    moved = [one for one, offset in plan.items() if offset != asked.get(one, offset)]
+    if modes.to_offset is not None:
+        moved = [one for one, offset in plan.items() if offset != modes.to_offset]
+    if moved:
+        named = ", ".join(map(str, moved[:NAMED_MAX])) + (
+            f" and {len(moved) - NAMED_MAX} more" if len(moved) > NAMED_MAX else ""
+        )
+        say(f"Outside of the log, so its nearer end is taken: {named}.", err=True)
 
 
 def _check_scope(
@@ -194,6 +210,12 @@ def _show(output: Output, group: str, plan: Mapping[TopicPartition, Offset]) -> 
         for one, offset in plan.items()
     ]
     show_rows(output, rows, columns=_COLUMNS, headings=_HEADINGS)
+
+
+async def _is_missing(admin: AsyncAdmin, group: str) -> bool:
+    """A group may have offsets alone."""
+    [described] = await admin.describe_groups([group])
+    return isinstance(described.error, GroupIdNotFoundError) and not await admin.list_group_offsets(group)
 
 
 async def _plan(

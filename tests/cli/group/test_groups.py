@@ -164,8 +164,18 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
     assert places() == [0, 0]
     reset("--all-topics", "--to-datetime", "2099-01-01T00:00:00Z", "--execute")
     assert places() == [10, 10]
-    reset("--all-topics", "--to-offset", "999", "--execute")
+    beyond = asked(cluster, "reset-offsets", "x", "--all-topics", "--to-offset", "999", "--execute")
+    assert beyond.stderr == "Outside of the log, so its nearer end is taken: reset-0, reset-1.\n"
     assert places() == [10, 10]
+    plan.write_text("reset,0,7\nreset,1,999\n")
+    from_file = asked(cluster, "reset-offsets", "x", "--from-file", str(plan), "--execute")
+    assert from_file.stderr == "Outside of the log, so its nearer end is taken: reset-1.\n"
+    typo = asked(cluster, "reset-offsets", "xx", "--topic", "reset", "--to-latest")
+    assert typo.stderr.startswith("There is no group xx: --execute creates it.\n")
+    new = asked(cluster, "reset-offsets", "xx", "--topic", "reset", "--to-latest", "--execute")
+    assert new.stderr == "There is no group xx: it is created.\n"
+    again = asked(cluster, "reset-offsets", "xx", "--topic", "reset", "--to-latest", "--execute")
+    assert again.stderr == ""
     assert group(cluster, "delete-offsets", "x", "--topic", "res[e]t:1") == "Deleted the offset of reset-1.\n"
     assert [row[0] for row in offsets(cluster, "x")] == [0]
     listed = group(cluster, "list").splitlines()
@@ -209,6 +219,10 @@ def test_what_is_said_of_a_group_that_has_members(cluster: InProcessCluster, tmp
         (("describe",), "Give a group"),
         (("reset-offsets", "g", "--to-earliest"), "Give the partitions"),
         (("reset-offsets", "g", "--topic", "t"), "Give the new offsets"),
+        (
+            ("reset-offsets", "g", "--topic", "t", "--to-offset", "3", "--to-earliest"),
+            "--to-earliest and --to-offset are mutually exclusive: give one of them.",
+        ),
         (("reset-offsets", "g", "--topic", "t:x", "--to-earliest"), "must be TOPIC, or TOPIC:0,1"),
         (("reset-offsets", "--topic", "t", "--to-earliest"), "Give a group"),
         (("reset-offsets", "g", "--all-topics", "--by-duration", "1h"), "must be in ISO 8601, such as P1DT2H3M4.5S"),
