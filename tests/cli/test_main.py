@@ -54,6 +54,13 @@ def test_an_unknown_command() -> None:
     assert "No such command 'frobnicate'." in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["--file", "f.txt"], ["f.txt"], ["f.txt", "g.txt"]])
+def test_produce_names_standard_input_to_those_who_give_a_file(arguments: list[str]) -> None:
+    done = CliRunner().invoke(main, ["produce", "orders", *arguments])
+    assert done.exit_code == 2
+    assert "records are lines of standard input, streamlogctl produce TOPIC < FILE." in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["alter", "--user", "carl", "--set", "producer_byte_rate=1"]])
 def test_a_verb_that_is_none_is_named_with_those_that_are(arguments: list[str]) -> None:
     done = CliRunner().invoke(main, ["quota", *arguments])

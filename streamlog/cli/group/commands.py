@@ -114,7 +114,7 @@ def list_(target: Target, output: Output, states: tuple[str, ...]) -> None:
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="Committed offsets and lag. Default.")
 @click.option("--members", "view", flag_value="members", help="The members.")
 @click.option("--state", "view", flag_value="state", help="The state and the coordinator.")
-@click.option("--verbose", is_flag=True, help="With --members: their partitions.")
+@click.option("-v", "--verbose", is_flag=True, help="With --members: their partitions.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--interval-ms", type=click.IntRange(100), default=_WATCH_MS, show_default=True, help="Interval of --watch."

@@ -28,11 +28,28 @@ from streamlog.config.settings import producer_settings as producing
 from streamlog.errors import StreamlogError
 
 _PROMPT: Final = ">"
+_INPUT: Final = "records are lines of standard input, streamlogctl produce TOPIC < FILE."
 # Sends whose results are not read yet; the producer's buffer bounds their bytes.
 _IN_FLIGHT_MAX: Final = 1_000
 
 
-@click.command
+class _FromStandardInput(click.Command):
+    """Says so to those who give a file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in ("--file", "--input-file", "-f"):
+                raise
+            raise click.UsageError(f"No such option {error.option_name!r}: {_INPUT}", ctx) from None
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message:
+                raise click.UsageError(f"{error.message}: {_INPUT}", ctx) from None
+            raise
+
+
+@click.command(cls=_FromStandardInput)
 @topic_argument
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="How to read a line, see above.")
 @click.option("--acks", "--request-required-acks", type=click.Choice(["all", "-1", "1", "0"]), help="Default: all.")
@@ -52,7 +69,7 @@ _IN_FLIGHT_MAX: Final = 1_000
 )
 @click.option("--sync", is_flag=True, help="Wait for the acknowledgement of each line before reading the next.")
 @click.option("--producer-property", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the producer.")
-@click.option("--verbose", is_flag=True, help="Report at the end how many records each partition got.")
+@click.option("-v", "--verbose", is_flag=True, help="Report at the end how many records each partition got.")
 @cluster_options
 def produce(
     target: Target,
