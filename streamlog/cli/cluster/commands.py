@@ -12,7 +12,7 @@ from streamlog.cli.cluster.log_dirs import log_dirs
 from streamlog.cli.cluster.voters import add_voter, quorum, remove_voter, restore_voter
 from streamlog.cli.common.answering import not_answering
 from streamlog.cli.common.nouns import Noun, node_argument
-from streamlog.cli.common.output import Output, Row, cell_text, output_option, say, show_facts, show_json, show_rows
+from streamlog.cli.common.output import Cell, Output, Row, output_option, say, show_facts, show_json, show_rows
 from streamlog.cli.common.progress import counting
 from streamlog.cli.common.session import with_admin
 from streamlog.cli.common.target import Target, cluster_options
@@ -59,12 +59,12 @@ def describe(target: Target, output: Output) -> None:
     if output is Output.JSON:
         show_json(facts | {"nodes": rows})
         return
-    show_facts(output, facts)
+    show_facts(output, facts | {"voters_without_vote": facts["voters_without_vote"] or None})
     say()
     show_rows(output, rows, columns=_NODE_COLUMNS)
 
 
-def _facts(found: ClusterDescription) -> dict[str, str | int | None]:
+def _facts(found: ClusterDescription) -> dict[str, Cell]:
     return {
         "cluster_id": found.cluster_id,
         "controller": found.controller,
@@ -73,7 +73,7 @@ def _facts(found: ClusterDescription) -> dict[str, str | int | None]:
         "partition_count": found.partition_count,
         "offline_partition_count": found.offline_partition_count,
         "under_replicated_partition_count": found.under_replicated_partition_count,
-        "voters_without_vote": cell_text([voter.node_id for voter in found.voters if voter.without_vote]),
+        "voters_without_vote": [voter.node_id for voter in found.voters if voter.without_vote],
     }
 
 

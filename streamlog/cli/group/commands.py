@@ -38,15 +38,15 @@ _OFFSET_COLUMNS: Final = (
 _MEMBER_COLUMNS: Final = ("group", "consumer_id", "instance_id", "host", "client_id", "epoch", "partition_count")
 _STATE_COLUMNS: Final = ("group", "coordinator", "assignor", "state", "epoch", "member_count")
 _HEADINGS: Final = {
-    "current_offset": "CURRENT-OFFSET",
-    "log_end_offset": "LOG-END-OFFSET",
-    "consumer_id": "CONSUMER-ID",
-    "client_id": "CLIENT-ID",
-    "instance_id": "GROUP-INSTANCE-ID",
-    "partition_count": "#PARTITIONS",
-    "member_count": "#MEMBERS",
-    "coordinator": "COORDINATOR (ID)",
-    "assignor": "ASSIGNMENT-STRATEGY",
+    "current_offset": "current-offset",
+    "log_end_offset": "log-end-offset",
+    "consumer_id": "consumer-id",
+    "client_id": "client-id",
+    "instance_id": "group-instance-id",
+    "partition_count": "#partitions",
+    "member_count": "#members",
+    "coordinator": "coordinator (id)",
+    "assignor": "assignment-strategy",
 }
 _WATCH_MS: Final = 1_000
 

@@ -30,7 +30,7 @@ from streamlog.errors import GroupIdNotFoundError, StreamlogError
 from streamlog.model import INT32_MAX, INT64_MAX, Offset, PartitionId, TopicPartition
 
 _COLUMNS: Final = ("group", "topic", "partition", "new_offset")
-_HEADINGS: Final = {"new_offset": "NEW-OFFSET"}
+_HEADINGS: Final = {"new_offset": "new-offset"}
 # Columns of a plan: without, or with the group first.
 _PLAN_COLUMNS: Final = (3, 4)
 

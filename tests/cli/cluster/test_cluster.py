@@ -21,6 +21,7 @@ def test_describe(served: ServedCluster) -> None:
     served.cluster.rig.fence(3)
     lines = served.run("cluster", "describe").stdout.splitlines()
     assert "controller\t1" in lines
+    assert "voters_without_vote\tnone" in lines
     assert "under_replicated_partition_count\t3" in lines
     assert lines[-4].startswith("NODE\tADDRESS\tRACK\tSTATE")
     assert lines[-3].startswith("1\tnode1:9092\t\tactive\tyes\tno\t3\t")
@@ -31,6 +32,7 @@ def test_describe_for_programs(served: ServedCluster) -> None:
     found = json.loads(served.run("cluster", "describe", "--output", "json").stdout)
     assert found["cluster_id"] == "cluster-of-tests"
     assert [node["state"] for node in found["nodes"]] == ["active"] * 3
+    assert found["voters_without_vote"] == []
 
 
 def test_quorum(served: ServedCluster) -> None:

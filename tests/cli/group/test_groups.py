@@ -148,6 +148,8 @@ def test_reset_delete_and_what_is_refused(cluster: InProcessCluster, tmp_path: P
     assert reset("--topic", "res[e]t:1", "--to-earliest") == [["x", "reset", "1", "0"]], "a regular expression"
     assert reset("--topic", "rese.*", "--to-earliest") == reset("--topic", "reset", "--to-earliest")
     assert places() == [10, 10]
+    table = group(cluster, "reset-offsets", "x", "--topic", "reset", "--to-earliest", "--output", "table")
+    assert "new-offset" in table, "as its other columns"
     reset("--topic", "reset:1", "--to-offset", "4", "--execute")
     assert places() == [10, 4]
     reset("--all-topics", "--shift-by", "-3", "--execute")
