@@ -70,11 +70,14 @@ class LazyGroup(click.Group):
     """Imports a command's module when the command is called, not when it is listed. Lists in the table's order."""
 
     def main(self, *args: Any, **given: Any) -> Any:
+        is_closed = sys.stdout is None  # `command >&-`
         open_standard_streams()
+        if is_closed:  # what is printed fails then; /dev/null would take it without a word
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
         try:
             return super().main(*args, **given)
         except OSError as error:
-            end_if_output_failed(error)
+            end_if_output_failed(error, is_closed=is_closed)
             raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -159,11 +159,12 @@ def not_utf8(error: UnicodeEncodeError) -> Exception:
     )
 
 
-def end_if_output_failed(error: OSError) -> None:
+def end_if_output_failed(error: OSError, *, is_closed: bool) -> None:
     """Ends the process if standard output cannot be written. What is left of it is dropped, since that would fail again
     at the end. A closed pipe is click's.
     """
-    if error.errno in _NOT_WRITTEN and error.filename is None:  # files have names
+    is_of_output = error.errno in _NOT_WRITTEN or (is_closed and error.errno == errno.EBADF)
+    if is_of_output and error.filename is None:  # files have names
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         click.ClickException(f"standard output cannot be written: {error.strerror}").show()
         sys.exit(FAILED)

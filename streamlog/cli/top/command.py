@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 import click
@@ -63,12 +64,21 @@ def top(target: Target, output: Output, interval_s: float, *, once: bool) -> Non
     if once:
         with_admin(target, lambda admin: _once(admin, target, interval_s, _printer(output)), needs_quorum=False)
         return
-    with contextlib.suppress(Interrupted):
+    with contextlib.suppress(Interrupted), _until_closed():
         if output is Output.TABLE and sys.stdout.isatty():
             _live(target, interval_s)
         else:
             show = _printer(output)
             with_admin(target, lambda admin: _repeat(admin, target, interval_s, show), needs_quorum=False)
+
+
+@contextlib.contextmanager
+def _until_closed() -> Iterator[None]:
+    """A closed pipe is an end that was wanted: frames have no other."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left fails again at the end
 
 
 def _printer(output: Output) -> Show:
@@ -87,7 +97,9 @@ def _print_tables(frame: Frame) -> None:
     from streamlog.cli.top.screen import screen
 
     console = Console()
-    console.print(screen(frame, console.width, 10**6))
+    with console.capture() as captured:  # rich itself would end the process where the pipe is closed
+        console.print(screen(frame, console.width, 10**6))
+    click.echo(captured.get(), nl=False)
 
 
 def _live(target: Target, interval_s: float) -> None:

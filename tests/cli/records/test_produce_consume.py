@@ -66,10 +66,15 @@ def test_records_with_headers_are_counted(cluster: InProcessCluster, more: tuple
     assert b"The 2 lines before it are written" in done.stderr
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_standard_stream_that_is_closed(cluster: InProcessCluster, closed: str) -> None:
+@pytest.mark.parametrize(("closed", "status"), [("<&-", 0), (">&-", 1), ("2>&-", 0), ("<&- >&- 2>&-", 1)])
+def test_a_standard_stream_that_is_closed(cluster: InProcessCluster, closed: str, status: int) -> None:
+    """Without standard output, what is printed is an error."""
+    cluster.create_topic(f"closed-{closed.encode().hex()}")
     command = ["bash", "-c", f'"$@" {closed}', "bash", *COMMAND, "topic", "list"]
-    assert subprocess.run(command, env=environment(cluster), check=False, timeout=60).returncode == 0
+    done = subprocess.run(command, env=environment(cluster), capture_output=True, check=False, timeout=60)
+    assert done.returncode == status
+    if closed == ">&-":
+        assert done.stderr == b"Error: standard output cannot be written: Bad file descriptor\n"
 
 
 @pytest.mark.parametrize("command", ["-h", "consume full --from-beginning --until-end", "topic list -o json"])

@@ -228,6 +228,21 @@ def test_without_a_cluster_one_frame_is_an_error() -> None:
     assert done.stderr.startswith("Error: ")
 
 
+@pytest.mark.parametrize("output", ["text", "table"])
+def test_a_closed_pipe_ends_it(live: InProcessCluster, output: str) -> None:
+    options = ["--interval", "0.5", "--output", output]
+    command = [sys.executable, "-c", "from streamlog.cli.main import main; main()", "top", *options]
+    environment = os.environ | {"STREAMLOG_BOOTSTRAP_SERVERS": live.bootstrap_servers}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+
+
 def test_ctrl_c_ends_it_and_gives_the_terminal_back(live: InProcessCluster) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
