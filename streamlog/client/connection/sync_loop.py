@@ -200,6 +200,12 @@ class LoopThread:
                 raise ClientClosedError("the client was closed meanwhile") from None
             raise
 
+    def soon(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call it on the loop, without a wait; nothing where the client is closed."""
+        if not self.closed:
+            with suppress(RuntimeError):  # closed meanwhile
+                self._loop.call_soon_threadsafe(functools.partial(function, *args, **kwargs))
+
     def begin_close(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
         """As `begin`, once; at its end the thread stops."""
         if self._begun_close is None:

@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Self
 
+from streamlog.aio.timeouts import timeout_at
 from streamlog.client import settings as client_config
 from streamlog.client.connection import unclosed
 from streamlog.client.connection.backoff import Backoff
@@ -87,6 +88,8 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._open = False
         self._closing = False
         self._closed = False
+        self._close_at: float | None = None  # the earliest of all calls of `close`, of the loop's time
+        self._last_flush: asyncio.Timeout | None = None  # that of `close`, while it waits
         self._ended = asyncio.Event()  # nothing of it runs any more
         self._crash: BaseException | None = None
         self._traced = self._config[client_settings.TRACING_ENABLE]
@@ -191,8 +194,8 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         work = asyncio.ensure_future(self._work())  # sim: cancelled below
         try:
             self._pending.search_again()
-            await self._flushing.flush(unclosed.FLUSH_S)
-            await self._delivery.finish(unclosed.FLUSH_S)
+            self._close_within(unclosed.FLUSH_S)
+            await self._flush_last()
         except Exception as error:  # noqa: BLE001  no caller is left to catch it
             unclosed.report_lost(self._unclosed, error)
         finally:
@@ -220,11 +223,13 @@ class AsyncProducer(WaitingSends, TransactionCommands):
 
     async def close(self, *, timeout_s: float | None = None) -> None:
         """Send what is left, for `timeout_s` at most (None: bounded by delivery.timeout.ms; 0: drop it), and close.
-        Raises as `flush`. Idempotent: a later call waits for the end of the first.
+        Raises as `flush`. Idempotent: a later call waits for the end of the first, which it allows `timeout_s` from now
+        on at most; what is not acknowledged then, the first call raises.
         """
         if not self._open:
             self._closing = self._closed = True
             return
+        self._close_within(timeout_s)
         if self._closing:
             await self._ended.wait()
             return
@@ -232,12 +237,33 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         try:
             self._empty_inbox()
             if timeout_s is None or timeout_s > 0:
-                begun = self._loop.time()
-                await self._flushing.flush(timeout_s)
-                left_s = None if timeout_s is None else timeout_s - (self._loop.time() - begun)
-                await self._delivery.finish(left_s)
+                await self._flush_last()
         finally:
             await self._end()
+
+    def _close_within(self, timeout_s: float | None) -> None:
+        """The `close` that waits, or comes next, takes no longer from now on."""
+        if timeout_s is None:
+            return
+        at = self._loop.time() + timeout_s
+        if self._close_at is None or at < self._close_at:
+            self._close_at = at
+            if self._last_flush is not None and not self._last_flush.expired():
+                self._last_flush.reschedule(at)
+
+    async def _flush_last(self) -> None:
+        """Until `_close_at`."""
+        begun = self._loop.time()
+        try:
+            async with timeout_at(self._close_at) as self._last_flush:
+                await self._flushing.flush(None)
+                await self._delivery.finish(None if self._close_at is None else self._close_at - self._loop.time())
+        except TimeoutError:
+            assert self._close_at is not None
+            if unsettled := self._flushing.unsettled:  # else it was the wait of acks=0, which promises nothing
+                raise self._flushing.late(unsettled, max(0.0, self._close_at - begun)) from None
+        finally:
+            self._last_flush = None
 
     async def _end(self) -> None:
         try:

@@ -51,16 +51,24 @@ class Flushing:
             async with timeout(timeout_s):
                 await self.settle()
         except TimeoutError:
-            unsettled = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
-            unsettled += self._pending.count
-            raise RequestTimedOutError(
-                f"{unsettled} records were not acknowledged within {timeout_s:g} s of the flush; they may still be "
-                "written"
-            ) from None
+            assert timeout_s is not None
+            raise self.late(self.unsettled, timeout_s) from None
         for failed in self._failed:
             if not failed.error_taken:
                 self._failed = []
                 failed.take_error()
+
+    @property
+    def unsettled(self) -> int:
+        """Records without an outcome."""
+        count = sum(len(batch) for queue in self._delivery.active() for batch in queue.unsettled())
+        return count + self._pending.count
+
+    def late(self, unsettled: int, after_s: float) -> RequestTimedOutError:
+        return RequestTimedOutError(
+            f"{unsettled} records were not acknowledged within {round(after_s, 3):g} s of the flush; they may still be "
+            "written"
+        )
 
     async def settle(self) -> None:
         """Until each record that was sent before has an outcome."""

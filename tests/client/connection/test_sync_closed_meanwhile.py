@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from threading import Event, Thread
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from streamlog.client import Producer
 from streamlog.client.connection import sync_loop
 from streamlog.client.connection.sync_loop import wait_on
 from streamlog.client.producer.sent_records import SentRecord
-from streamlog.errors import ClientClosedError
+from streamlog.errors import ClientClosedError, RequestTimedOutError
 
 
 async def work() -> int:
@@ -144,6 +145,34 @@ def test_a_done_callback_that_exits_closes_the_producer(streamlog_cluster: Any) 
     with pytest.raises(ClientClosedError):
         producer.flush(timeout_s=1)
     producer.close(timeout_s=1)
+
+
+def test_a_close_in_another_thread_shortens_one_that_waits() -> None:
+    producer = Producer(bootstrap_servers="127.0.0.1:1")
+    waiting = producer.send("unknown", b"x")
+    raised: list[BaseException | None] = []
+
+    def close() -> None:
+        with pytest.raises(RequestTimedOutError) as error:
+            producer.close()
+        raised.append(error.value)
+
+    waits, flush = Event(), producer._client._flushing.flush
+
+    async def noted(timeout_s: float | None) -> None:
+        waits.set()
+        await flush(timeout_s)
+
+    producer._client._flushing.flush = noted  # type: ignore[method-assign]
+    first = Thread(target=close)
+    first.start()
+    waits.wait()
+    producer.close(timeout_s=0)
+    first.join()
+    assert raised
+    with pytest.raises(ClientClosedError):
+        waiting.result()
+    producer.close(timeout_s=0)
 
 
 def test_a_function_in_front_that_runs_while_the_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -554,6 +554,46 @@ def test_a_later_close_waits_for_the_first() -> None:
     play(story)
 
 
+@pytest.mark.parametrize(("timeout_s", "takes_s"), [(0, 0), (1, 1), (50, 3), (None, 3)])
+def test_a_later_close_shortens_the_first(timeout_s: float | None, takes_s: float) -> None:
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        producer = await stage.producer().start()
+        await producer.send("t", b"x")
+        stage.cluster.move(log, -1)
+        await asyncio.sleep(0.5)
+        unwritten = producer.send("t", b"y")
+        begin = stage.loop.now
+        first = asyncio.ensure_future(producer.close(timeout_s=4))
+        await asyncio.sleep(1)
+        await producer.close(timeout_s=timeout_s)
+        assert stage.loop.now - begin == pytest.approx(1 + takes_s, abs=0.1)
+        with pytest.raises(RequestTimedOutError, match="1 records were not acknowledged within"):
+            await first
+        with pytest.raises(ClientClosedError):
+            await unwritten
+
+    play(story)
+
+
+def test_a_later_close_shortens_the_wait_of_acks_none() -> None:
+    async def story(stage: Stage) -> None:
+        stage.cluster.create("t")
+        producer = await stage.producer(acks="0").start()
+        await producer.send("t", b"first")
+        never = asyncio.Event()
+        for link in producer._delivery._links.values():
+            link.finish = never.wait  # type: ignore[assignment,method-assign]
+        begin = stage.loop.now
+        first = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(1)
+        await producer.close(timeout_s=1)
+        await first
+        assert stage.loop.now - begin == pytest.approx(2, abs=0.1)
+
+    play(story)
+
+
 def test_a_closed_producer_says_so() -> None:
     async def story(stage: Stage) -> None:
         [log] = stage.cluster.create("t")
