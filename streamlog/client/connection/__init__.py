@@ -10,5 +10,5 @@ sync_loop               the thread on which the synchronous clients run the asyn
 throttle_time           how long quotas held the client up
 token_login             a bearer token, got and renewed
 authentication          which errors mean that authentication failed
-unclosed                clients that a program does not close
+close_time, unclosed    how long `close` takes; clients that a program does not close
 """

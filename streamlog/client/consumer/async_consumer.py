@@ -36,6 +36,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Self
 
@@ -65,6 +66,9 @@ from streamlog.model import NO_OFFSET, Offset, TopicPartition
 CLOSE_S: Final = 30.0
 """Kafka's bound on the last commit and the leave."""
 
+_CLOSING: Final[ContextVar[tuple[asyncio.Event, ...]]] = ContextVar("closing", default=())
+"""`_ended` of the consumers in whose `close` a listener is called, which therefore does not wait for it."""
+
 
 class AsyncConsumer:
     """Settings by Kafka's names: `max_poll_records=100`, or `{"max.poll.records": 100}`. InvalidConfigError names
@@ -90,6 +94,8 @@ class AsyncConsumer:
         self._reader = AssignedReader(loaded, ports, corrupt)
         self._group: ConsumerGroup | None = None  # None also before the start
         self._max_poll_records = loaded[consuming.MAX_POLL_RECORDS]
+        self._closing = False
+        self._ended = asyncio.Event()  # it is closed
         self._polls = 0  # how often the user has polled
         self._polling = False  # a poll is waiting
         self._looping: PartitionReader | None = None  # what a loop reads
@@ -180,16 +186,34 @@ class AsyncConsumer:
         await self._close(CLOSE_S, processed=error is None)
 
     async def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """Commit the records that were returned (enable.auto.commit), and leave the group. Idempotent."""
+        """Commit the records that were returned (enable.auto.commit), and leave the group. Idempotent: a later call
+        waits for the end of the first, which it allows `timeout_s` from now on at most; in a listener that the first
+        one calls it returns at once.
+        """
         await self._close(timeout_s, processed=True)
+
+    def _limit_close(self, timeout_s: float) -> None:
+        if self._group is not None:
+            self._group.close_time.limit(timeout_s)
 
     async def _close(self, timeout_s: float, *, processed: bool) -> None:
         """`processed`: the records in flight are."""
+        if self._closing:
+            if self._ended not in _CLOSING.get():
+                self._limit_close(timeout_s)
+                await self._ended.wait()
+            return
+        self._closing = True
+        within = _CLOSING.set((*_CLOSING.get(), self._ended))
         try:
             if self._group is not None and self._reader.is_running:
                 await self._group.close(timeout_s, processed=processed)
         finally:
-            await self._reader.close()
+            _CLOSING.reset(within)
+            try:
+                await self._reader.close()
+            finally:
+                self._ended.set()
 
     def _required_group(self) -> ConsumerGroup:
         self._reader.check_open()

@@ -20,6 +20,7 @@ One thread at a time.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import length_hint
@@ -96,6 +97,8 @@ class Consumer:
             self._thread.close()
             raise
         self._taken = _Taken([])
+        self._ending: int | None = None  # the thread that closes it
+        self._here = threading.local()  # `listens`: this thread is in a listener
         self._closed = self._client._close_with(self, self._thread)
 
     def __enter__(self) -> Self:
@@ -104,22 +107,27 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(self._client.__aexit__(kind, error, trace))
+        self._end(self._client.__aexit__(kind, error, trace), CLOSE_S)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """As of AsyncConsumer. On its own thread, as in a finalizer that runs there: without a wait, and no listener
         is called.
         """
-        self._end(self._client.close(timeout_s=timeout_s))
+        self._end(self._client.close(timeout_s=timeout_s), timeout_s)
 
-    def _end(self, work: Coroutine[Any, Any, None]) -> None:
+    def _end(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
         self._closed()
         if self._thread.is_current:
             work.close()
             self._client._begin_close(self._thread)
             return
+        if self._ending == threading.get_ident() and getattr(self._here, "listens", False):
+            work.close()  # that close waits for this listener
+            return
+        self._thread.soon(self._client._limit_close, timeout_s)  # also another thread's, which is waited for below
         with self._thread.closing() as is_open:
             if is_open:
+                self._ending = threading.get_ident()
                 self._give_back()
                 self._thread.call_in_front(work)
             else:
@@ -188,8 +196,16 @@ class Consumer:
         if listener is None:
             return None
 
+        def here(partitions: Sequence[TopicPartition]) -> None:
+            outer = getattr(self._here, "listens", False)
+            self._here.listens = True
+            try:
+                listener(partitions)
+            finally:
+                self._here.listens = outer
+
         async def call(partitions: Sequence[TopicPartition]) -> None:
-            await self._thread.in_front(listener, partitions)
+            await self._thread.in_front(here, partitions)
 
         return call
 

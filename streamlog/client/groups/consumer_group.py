@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from streamlog.aio.timeouts import timeout
+from streamlog.client.connection.close_time import CloseTime
 from streamlog.client.connection.coordinator import Coordinator
 from streamlog.client.consumer.assigned_reader import AssignedReader, Work
 from streamlog.client.consumer.consumer_records import ConsumerRecord
@@ -73,6 +74,7 @@ class ConsumerGroup:
         self._reset = config[consuming.AUTO_OFFSET_RESET]
         self._topics: tuple[str, ...] = ()
         self._pattern = ""
+        self.close_time = CloseTime()
         self._committed: dict[TopicPartition, Offset] = {}  # by this consumer, since it was assigned the partition
         reader.tracks_in_flight = self._auto_commits
         coordinator = Coordinator(
@@ -126,11 +128,14 @@ class ConsumerGroup:
         """Commit what was processed (enable.auto.commit) and leave. `processed`: the records in flight are, too."""
         if processed:
             self._reader.in_flight.clear()
+        begun = self._reader.loop.time()
+        self.close_time.limit(timeout_s)
         try:
-            async with timeout(timeout_s):
+            async with self.close_time.limited():
                 await self._leave()
         except TimeoutError:
-            _log.warning("group %s: closed without the last commit, which took more than %g s", self.name, timeout_s)
+            took_s = round(self._reader.loop.time() - begun, 2)
+            _log.warning("group %s: closed without the last commit, which took more than %g s", self.name, took_s)
         finally:
             await self._rebalancing.cancel()
 

@@ -26,11 +26,11 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Self
 
-from streamlog.aio.timeouts import timeout_at
 from streamlog.client import settings as client_config
 from streamlog.client.connection import unclosed
 from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.client_ports import ClientPorts, RealPorts, real_ports
+from streamlog.client.connection.close_time import CloseTime
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.producer.batches.pending_records import PendingRecords
@@ -88,8 +88,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._open = False
         self._closing = False
         self._closed = False
-        self._close_at: float | None = None  # the earliest of all calls of `close`, of the loop's time
-        self._last_flush: asyncio.Timeout | None = None  # that of `close`, while it waits
+        self.close_time = CloseTime()
         self._ended = asyncio.Event()  # nothing of it runs any more
         self._crash: BaseException | None = None
         self._traced = self._config[client_settings.TRACING_ENABLE]
@@ -194,7 +193,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         work = asyncio.ensure_future(self._work())  # sim: cancelled below
         try:
             self._pending.search_again()
-            self._close_within(unclosed.FLUSH_S)
+            self.close_time.limit(unclosed.FLUSH_S)
             await self._flush_last()
         except Exception as error:  # noqa: BLE001  no caller is left to catch it
             unclosed.report_lost(self._unclosed, error)
@@ -229,7 +228,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         if not self._open:
             self._closing = self._closed = True
             return
-        self._close_within(timeout_s)
+        self.close_time.limit(timeout_s)
         if self._closing:
             await self._ended.wait()
             return
@@ -241,29 +240,15 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         finally:
             await self._end()
 
-    def _close_within(self, timeout_s: float | None) -> None:
-        """The `close` that waits, or comes next, takes no longer from now on."""
-        if timeout_s is None:
-            return
-        at = self._loop.time() + timeout_s
-        if self._close_at is None or at < self._close_at:
-            self._close_at = at
-            if self._last_flush is not None and not self._last_flush.expired():
-                self._last_flush.reschedule(at)
-
     async def _flush_last(self) -> None:
-        """Until `_close_at`."""
         begun = self._loop.time()
         try:
-            async with timeout_at(self._close_at) as self._last_flush:
+            async with self.close_time.limited():
                 await self._flushing.flush(None)
-                await self._delivery.finish(None if self._close_at is None else self._close_at - self._loop.time())
+                await self._delivery.finish(self.close_time.left_s)
         except TimeoutError:
-            assert self._close_at is not None
             if unsettled := self._flushing.unsettled:  # else it was the wait of acks=0, which promises nothing
-                raise self._flushing.late(unsettled, max(0.0, self._close_at - begun)) from None
-        finally:
-            self._last_flush = None
+                raise self._flushing.late(unsettled, self._loop.time() - begun) from None
 
     async def _end(self) -> None:
         try:

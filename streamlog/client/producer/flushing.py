@@ -66,7 +66,7 @@ class Flushing:
 
     def late(self, unsettled: int, after_s: float) -> RequestTimedOutError:
         return RequestTimedOutError(
-            f"{unsettled} records were not acknowledged within {round(after_s, 3):g} s of the flush; they may still be "
+            f"{unsettled} records were not acknowledged within {round(after_s, 2):g} s of the flush; they may still be "
             "written"
         )
 

@@ -66,7 +66,7 @@ class Producer:
         if self._thread.is_current:
             self._client.begin_close(self._thread, timeout_s)
             return
-        self._thread.soon(self._client._close_within, timeout_s)  # also another thread's, which is waited for below
+        self._thread.soon(self._client.close_time.limit, timeout_s)  # also another thread's, which is waited for below
         with self._thread.closing() as is_open:
             if is_open:
                 self._thread.call(self._client.close(timeout_s=timeout_s))
