@@ -216,15 +216,27 @@ class LoopThread:
         return self._begun_close
 
     def call_in_front(self, work: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
-        """As `call`; functions that the work passes to `in_front` are called meanwhile, in the calling thread.
-
-        Ctrl-C in that thread cancels the work, and waits for its end; where it has a result all the same, `undo` is
-        called with it, on the loop.
+        """As `call_to_its_end`; functions that the work passes to `in_front` are called meanwhile, in the calling
+        thread. Where the work has a result although it was cancelled, `undo` is called with it, on the loop.
         """
+        outer, self._jobs = self._jobs, SimpleQueue()  # what an interrupted call leaves behind in its own is dropped
+        try:
+            return self._to_its_end(work, self._jobs, undo)
+        finally:
+            self._jobs = outer  # a job may have made this call
+
+    def call_to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `call`; Ctrl-C in the calling thread cancels the work, and waits for its end."""
+        return self._to_its_end(work, SimpleQueue())
+
+    def _to_its_end(
+        self,
+        work: Coroutine[Any, Any, T],
+        jobs: SimpleQueue[Callable[[], None] | None],
+        undo: Callable[[T], object] | None = None,
+    ) -> T:
         _check(self._loop, work)
         tasks: list[asyncio.Task[T]] = []
-        outer, self._jobs = self._jobs, SimpleQueue()
-        jobs = self._jobs  # what an interrupted call leaves behind in its own is dropped
 
         def begin() -> None:
             tasks.append(self._loop.create_task(work))
@@ -255,8 +267,6 @@ class LoopThread:
             if tasks and _has_result(tasks[0]) and undo is not None:
                 self.run(undo, tasks[0].result())
             raise
-        finally:
-            self._jobs = outer  # a job may have made this call
         try:
             return tasks[0].result()
         except asyncio.CancelledError:  # at the end of the loop

@@ -69,7 +69,7 @@ class Producer:
         self._thread.soon(self._client.close_time.limit, timeout_s)  # also another thread's, which is waited for below
         with self._thread.closing() as is_open:
             if is_open:
-                self._thread.call(self._client.close(timeout_s=timeout_s))
+                self._thread.call_to_its_end(self._client.close(timeout_s=timeout_s))
 
     def metrics(self) -> dict[str, float]:
         """By Kafka's names, since the start: how long quotas held responses up, in ms."""
@@ -120,15 +120,18 @@ class Producer:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction: the end of the block commits, an exception aborts. As of AsyncProducer."""
+        """A transaction: the end of the block commits, an exception aborts. As of AsyncProducer. Ctrl-C during the
+        commit aborts it, unless it may be decided already.
+        """
         stack = AsyncExitStack()
-        self._thread.call(stack.enter_async_context(self._client.transaction()))
         try:
+            self._thread.call_to_its_end(stack.enter_async_context(self._client.transaction()))
             yield
+            self._thread.call_to_its_end(stack.aclose())
         except BaseException as error:
-            self._thread.call(stack.__aexit__(type(error), error, error.__traceback__))
+            # Where the commit was tried, the stack is empty already.
+            self._thread.call_to_its_end(stack.__aexit__(type(error), error, error.__traceback__))
             raise
-        self._thread.call(stack.aclose())
 
     init_transactions = blocking(AsyncProducer.init_transactions)
     begin_transaction = blocking(AsyncProducer.begin_transaction)

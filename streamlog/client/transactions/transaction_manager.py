@@ -180,7 +180,8 @@ class TransactionManager:
         """The first one does `init`. RequestTimedOutError, InvalidTransactionStateError, ProducerFencedError."""
         await self.init()
         if self._state is not TransactionPhase.READY:
-            raise self._refusal("the previous transaction has not ended: commit or abort it")
+            also = "" if self._state is TransactionPhase.COMMITTING else ": commit or abort it"
+            raise self._refusal(f"the previous transaction has not ended{also}")
         self._touched = False
         self._go(TransactionPhase.OPEN)
 
@@ -406,4 +407,7 @@ class TransactionManager:
             return TransactionAbortableError(
                 f"the transaction can only be aborted; abort it, and begin another one: {why}", **cause
             )
-        return InvalidTransactionStateError(f"{what} (the state of the producer's transaction: {self._state.value})")
+        state = f"the state of the producer's transaction: {self._state.value}"
+        if self._state is TransactionPhase.COMMITTING:
+            state += "; it may be committed already, so nothing but another commit ends it"
+        return InvalidTransactionStateError(f"{what} ({state})")
