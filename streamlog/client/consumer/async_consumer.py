@@ -239,7 +239,8 @@ class AsyncConsumer:
 
         The listeners get a list of partitions, may be coroutine functions, and are called while this consumer polls or
         closes: `on_assigned` before the first record is returned, `on_revoked` while the partitions are still this
-        member's, `on_lost` when they may be another's already (None: `on_revoked` is called).
+        member's, `on_lost` when they may be another's already (None: `on_revoked` is called). `on_assigned` and
+        `on_revoked` that are cancelled with their poll are called again by the next one.
         """
         listeners = Listeners(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         self._required_group().subscribe(topics, pattern, listeners)

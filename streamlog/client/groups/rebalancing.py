@@ -76,6 +76,7 @@ class Rebalancing:
         self.listeners = Listeners()
         self._revoking: tuple[Assignment, asyncio.Future[None]] | None = None
         self._adding: tuple[int, asyncio.Future[Committed]] | None = None  # under which version of the assignment
+        self._unannounced: Assignment = {}  # owned, and their on_assigned was cancelled
 
     async def settle(self) -> None:
         """As far as it goes without waiting for the network. Raises what the user's listeners raise, and a permanent
@@ -87,6 +88,8 @@ class Rebalancing:
                 await self._fail()
             elif member.state is MembershipState.LOST:
                 await self._lose()
+            elif self._unannounced:
+                await self._announce(self._unannounced)
             elif self._revoking is not None:
                 if not self._revoking[1].done():
                     return
@@ -106,6 +109,7 @@ class Rebalancing:
     async def revoke_all(self) -> None:
         """At the end of the membership: on_revoked for all partitions, after the commit."""
         await self.cancel()
+        self._unannounced = {}
         if self._member.state in (MembershipState.LOST, MembershipState.FAILED):
             await self._forget_all()
         elif self._member.owned:
@@ -164,6 +168,7 @@ class Rebalancing:
 
     async def _forget_all(self) -> None:
         lost, self._member.owned = self._member.owned, {}
+        self._unannounced = {}
         self._fetcher.assign({})
         await self._call(self.listeners.on_lost or self.listeners.on_revoked, lost)
 
@@ -194,7 +199,15 @@ class Rebalancing:
         self._fetcher.assign({**dict.fromkeys(self._fetcher.readers), **{one: offsets.get(one) for one in new}})
         for one in new:
             self._start(one, committed.get(one))
-        await self._call(self.listeners.on_assigned, new)
+        await self._announce(new)
+
+    async def _announce(self, new: Assignment) -> None:
+        self._unannounced = {}
+        try:
+            await self._call(self.listeners.on_assigned, new)
+        except asyncio.CancelledError:  # of the poll: the next one calls it again, before it returns records
+            self._unannounced = new
+            raise
 
     def _start(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> None:
         reader, group = self._fetcher.readers[partition], self._rules.group
