@@ -9,8 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from streamlog.client.connection.backoff import Backoff
+from streamlog.client.producer.given_records import shown
 from streamlog.config import Config, Loaded
+from streamlog.config.kinds import Text
 from streamlog.config.settings import client_settings
+from streamlog.config.settings.client_settings import ADMIN, CONSUMER, PRODUCER
 from streamlog.config_providers import with_chosen_values
 from streamlog.errors import InvalidConfigError
 from streamlog.ports import Network, Random
@@ -28,7 +31,28 @@ def merged(config: Mapping[str, object] | None, arguments: Mapping[str, object])
     servers = values.get("bootstrap.servers")
     if isinstance(servers, list | tuple):
         values["bootstrap.servers"] = ",".join(map(str, servers))
+    problems = [problem for name, value in values.items() if (problem := _problem(name, value)) is not None]
+    if problems:
+        raise InvalidConfigError("\n".join(map(str, problems)), **problems[0].details)
     return values
+
+
+def _problem(name: str, value: object) -> InvalidConfigError | None:
+    """With what would be read as a text, and is none; other kinds of settings say so themselves. None is the default,
+    but mostly a mistake where addresses are wanted.
+    """
+    setting = PRODUCER.get(name) or CONSUMER.get(name) or ADMIN.get(name)
+    if setting is None:
+        return None
+    if value is None:
+        if setting is not client_settings.BOOTSTRAP_SERVERS:
+            return None
+        wanted = f"must be addresses, not None: leave it out for {setting.default_text}"
+    elif isinstance(setting.kind, Text) and not (isinstance(value, str) or hasattr(value, "__fspath__")):
+        wanted = f"must be a str, not {type(value).__name__ if setting.sensitive else shown(value)}"
+    else:
+        return None
+    return InvalidConfigError(f"{name} {wanted}", field=name)
 
 
 def loaded(
