@@ -346,6 +346,18 @@ class Front(Protocol[AsyncT_co]):
     def _client(self) -> AsyncT_co: ...
 
 
+@contextmanager
+def _named(front: object, method: Callable[..., object]) -> Iterator[None]:
+    """Arguments that the method does not have are an error of the class that was used."""
+    try:
+        yield
+    except TypeError as error:
+        own, name = f"{method.__qualname__}()", f"{type(front).__name__}.{method.__name__}()"
+        if not str(error).startswith(own):
+            raise
+        raise TypeError(str(error).replace(own, name, 1)) from None
+
+
 def blocking(
     method: Callable[Concatenate[AsyncT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Front[AsyncT], P], T]:
@@ -353,7 +365,9 @@ def blocking(
 
     @functools.wraps(method)
     def wait(self: Front[AsyncT], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.call(method(self._client, *args, **kwargs))
+        with _named(self, method):
+            work = method(self._client, *args, **kwargs)
+        return self._thread.call(work)
 
     return wait
 
@@ -363,6 +377,7 @@ def on_loop(method: Callable[Concatenate[AsyncT, P], T]) -> Callable[Concatenate
 
     @functools.wraps(method)
     def wait(self: Front[AsyncT], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.run(method, self._client, *args, **kwargs)
+        with _named(self, method):
+            return self._thread.run(method, self._client, *args, **kwargs)
 
     return wait

@@ -33,7 +33,7 @@ from streamlog.client.consumer.fetcher import Fetcher
 from streamlog.client.consumer.offset_finder import OffsetAndTimestamp, OffsetFinder, OffsetSpec, checked_integer
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import Partition, Start, as_offset, as_partition, as_start
-from streamlog.client.producer.given_records import check_topic
+from streamlog.client.producer.given_records import check_timeout, check_topic, mapping
 from streamlog.config import Config
 from streamlog.config.settings import client_settings
 from streamlog.config.settings import consumer_settings as consuming
@@ -173,7 +173,7 @@ class AssignedReader:
         """As AsyncConsumer.assign, without a group."""
         self.check_open()
         starts = {one: as_start(at) for one, at in given.items()}
-        until = {as_partition(one): as_offset(end, "ends") for one, end in (ends or {}).items()}
+        until = {as_partition(one): as_offset(end, "ends") for one, end in mapping("ends", ends or {}).items()}
         await self._metadata.look_up([one.topic for one in starts], timeout_s=self.api_timeout_s)
         for one in starts:
             self._metadata.check(one)
@@ -205,6 +205,7 @@ class AssignedReader:
 
     async def position(self, partition: Partition, timeout_s: float | None) -> Offset:
         reader = self.reader(partition)
+        check_timeout(timeout_s)
         timeout_s = self.api_timeout_s if timeout_s is None else timeout_s
         try:
             async with timeout(timeout_s):
@@ -232,6 +233,7 @@ class AssignedReader:
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """UnknownTopicOrPartitionError, RequestTimedOutError."""
         self.check_open()
+        check_timeout(timeout_s)
         found = await self._finder.find(specs, timeout_s=self.api_timeout_s if timeout_s is None else timeout_s)
         return {one: found[one] for one in specs}
 

@@ -54,7 +54,7 @@ from streamlog.client.consumer.start_positions import EARLIEST, LATEST, Partitio
 from streamlog.client.groups.consumer_group import ConsumerGroup, ToCommit
 from streamlog.client.groups.group_offsets import OffsetAndMetadata
 from streamlog.client.groups.rebalancing import Listener, Listeners
-from streamlog.client.producer.given_records import several
+from streamlog.client.producer.given_records import check_function, check_timeout, mapping, several, shown
 from streamlog.client.serialization.formats import GivenDeserializer
 from streamlog.client.serialization.record_deserializers import OnError, RecordDeserializers
 from streamlog.config import load_consumer
@@ -190,6 +190,7 @@ class AsyncConsumer:
         waits for the end of the first, which it allows `timeout_s` from now on at most; in a listener that the first
         one calls it returns at once.
         """
+        check_timeout(timeout_s)
         await self._close(timeout_s, processed=True)
 
     def _limit_close(self, timeout_s: float) -> None:
@@ -242,6 +243,10 @@ class AsyncConsumer:
         member's, `on_lost` when they may be another's already (None: `on_revoked` is called). `on_assigned` and
         `on_revoked` that are cancelled with their poll are called again by the next one.
         """
+        if pattern is not None and not isinstance(pattern, str | re.Pattern):
+            raise InvalidRequestError(f"pattern must be a str or None, not {shown(pattern)}", field="pattern")
+        for name, listener in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            check_function(name, listener)
         listeners = Listeners(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         self._required_group().subscribe(topics, pattern, listeners)
 
@@ -370,7 +375,7 @@ class AsyncConsumer:
         self, times: Mapping[Partition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each time (ms since 1970) or later; None: there is none. As `beginning_offsets`."""
-        specs = {as_partition(one): AtTime(timestamp_ms) for one, timestamp_ms in times.items()}
+        specs = {as_partition(one): AtTime(timestamp_ms) for one, timestamp_ms in mapping("times", times).items()}
         found = await self._reader.find_offsets(specs, timeout_s)
         return {one: None if at.offset == NO_OFFSET else at for one, at in found.items()}
 
@@ -395,6 +400,8 @@ class AsyncConsumer:
         deadline, left_s = 0.0, timeout_s
         if timeout_s:
             self._reader.check_open()
+            if timeout_s.__class__ is not float:
+                check_timeout(timeout_s)
             deadline = self._loop.time() + timeout_s
         while True:
             await self._wait_until_ready(left_s)
@@ -505,6 +512,7 @@ class AsyncConsumer:
 
     async def _wait_for_fetch(self, timeout_s: float | None) -> None:
         source, group, fetcher = self._reader, self._group, self._fetcher
+        check_timeout(timeout_s)
         if timeout_s is None and not fetcher.readers and not (group is not None and group.is_subscribed):
             source.check_open()
             raise InvalidRequestError(

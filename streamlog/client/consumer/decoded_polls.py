@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from streamlog.client.consumer.assigned_reader import AssignedReader
 from streamlog.client.consumer.consumer_records import ConsumerRecord
+from streamlog.client.producer.given_records import check_timeout
 from streamlog.client.serialization.record_deserializers import Decoding, RecordDeserializers
 from streamlog.errors import DeserializationError
 
@@ -33,6 +34,7 @@ class DecodedPolls:
     async def poll(self, max_records: int | None = None, *, timeout_s: float | None = 0.0) -> list[ConsumerRecord]:
         """As AsyncConsumer.poll."""
         self._reader.check_open()
+        check_timeout(timeout_s)
         deadline = self._reader.loop.time() + (timeout_s or 0.0)
         while True:
             taken = await self._poll(max_records, timeout_s=timeout_s)

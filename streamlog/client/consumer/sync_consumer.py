@@ -35,6 +35,7 @@ from streamlog.client.consumer.offset_finder import checked_count
 from streamlog.client.consumer.start_positions import Partition, Start, as_partition
 from streamlog.client.groups.consumer_group import ToCommit
 from streamlog.client.groups.rebalancing import Listener
+from streamlog.client.producer.given_records import check_function, check_timeout
 from streamlog.client.serialization.formats import GivenDeserializer
 from streamlog.client.serialization.record_deserializers import Decoding, OnError, RecordDeserializers
 from streamlog.client.settings import merged
@@ -113,6 +114,7 @@ class Consumer:
         """As of AsyncConsumer. On its own thread, as in a finalizer that runs there: without a wait, and no listener
         is called.
         """
+        check_timeout(timeout_s)
         self._end(self._client.close(timeout_s=timeout_s), timeout_s)
 
     def _end(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
@@ -187,12 +189,13 @@ class Consumer:
             self._client.subscribe,
             topics,
             pattern=pattern,
-            on_assigned=self._in_front(on_assigned),
-            on_revoked=self._in_front(on_revoked),
-            on_lost=self._in_front(on_lost),
+            on_assigned=self._in_front("on_assigned", on_assigned),
+            on_revoked=self._in_front("on_revoked", on_revoked),
+            on_lost=self._in_front("on_lost", on_lost),
         )
 
-    def _in_front(self, listener: Listener | None) -> Listener | None:
+    def _in_front(self, name: str, listener: Listener | None) -> Listener | None:
+        check_function(name, listener)
         if listener is None:
             return None
 

@@ -30,7 +30,7 @@ from streamlog.client.groups.consumer_membership import ConsumerMembership, Memb
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listeners, RebalanceRules, Rebalancing, no_offset
-from streamlog.client.producer.given_records import check_topic, several
+from streamlog.client.producer.given_records import check_timeout, check_topic, mapping, several
 from streamlog.config.settings import client_settings
 from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError
@@ -281,11 +281,13 @@ class ConsumerGroup:
         self, partitions: Iterable[Partition], timeout_s: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As AsyncConsumer.committed."""
+        check_timeout(timeout_s)
         wanted = [as_partition(one) for one in several("partitions", partitions)]
         timeout_s = self._api_timeout_s if timeout_s is None else timeout_s
         return await self._offsets.fetch(wanted, stable=True, timeout_s=timeout_s) if wanted else {}
 
     async def _commit(self, wanted: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
+        check_timeout(timeout_s)
         if not wanted:
             return
         timeout_s = self._api_timeout_s if timeout_s is None else timeout_s
@@ -306,7 +308,7 @@ class ConsumerGroup:
         if isinstance(offsets, ConsumerRecord):
             offsets = {(offsets.topic, offsets.partition): offsets.offset + 1}
         found = {}
-        for given, at in offsets.items():
+        for given, at in mapping("offsets", offsets).items():
             partition = as_partition(given)
             found[partition] = at if isinstance(at, OffsetAndMetadata) else self._with_epoch(partition, as_offset(at))
         return found

@@ -38,6 +38,7 @@ from streamlog.client.producer.batches.producer_batch import RecordFuture
 from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
 from streamlog.client.producer.delivery import Delivery
 from streamlog.client.producer.flushing import Flushing
+from streamlog.client.producer.given_records import check_timeout
 from streamlog.client.producer.partitioner import Partitioner, partitioner_of
 from streamlog.client.producer.producer_rules import ProducerRules
 from streamlog.client.producer.producer_topics import ProducerTopics
@@ -225,6 +226,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         Raises as `flush`. Idempotent: a later call waits for the end of the first, which it allows `timeout_s` from now
         on at most; what is not acknowledged then, the first call raises.
         """
+        check_timeout(timeout_s)
         if not self._open:
             self._closing = self._closed = True
             return
@@ -289,6 +291,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         """
         if not self._open:
             raise ClientClosedError("the producer is not started")
+        check_timeout(timeout_s)
         self._empty_inbox()
         await self._flushing.flush(timeout_s)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from operator import index
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -14,6 +15,7 @@ from streamlog.records import Headers
 
 GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 T = TypeVar("T")
+U = TypeVar("U")
 TIMESTAMP_MAX: Final = (1 << 63) - 1
 
 
@@ -95,6 +97,26 @@ def several(field: str, given: Iterable[T]) -> Iterable[T]:
     if isinstance(given, str | bytes | bytearray) or not isinstance(given, Iterable):
         raise InvalidRequestError(f"{field} must be a list, not {shown(given)}", field=field)
     return given
+
+
+def mapping(field: str, given: Mapping[T, U]) -> Mapping[T, U]:
+    """What is to be one. InvalidRequestError."""
+    if not isinstance(given, Mapping):
+        raise InvalidRequestError(f"{field} must be a dict, not {shown(given)}", field=field)
+    return given
+
+
+def check_timeout(given: object) -> None:
+    is_number = isinstance(given, Real) and not isinstance(given, bool)
+    if given is not None and not is_number:
+        raise InvalidRequestError(
+            f"timeout_s must be a number of seconds or None, not {shown(given)}", field="timeout_s"
+        )
+
+
+def check_function(field: str, given: object) -> None:
+    if given is not None and not callable(given):
+        raise InvalidRequestError(f"{field} must be a function or None, not {shown(given)}", field=field)
 
 
 def shown(given: object) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from streamlog.client.connection.sync_loop import LoopThread, blocking
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.client.producer.batches.accumulator import NO_HEADERS
-from streamlog.client.producer.given_records import GivenHeaders, check_topic
+from streamlog.client.producer.given_records import GivenHeaders, check_timeout, check_topic
 from streamlog.client.producer.partitioner import Partitioner
 from streamlog.client.producer.sent_records import SentMany, SentRecord
 from streamlog.client.producer.threaded_producer import ThreadedProducer
@@ -62,6 +62,7 @@ class Producer:
 
     def close(self, *, timeout_s: float | None = None) -> None:
         """Send what is left, and close. As of AsyncProducer. On its own thread, as in a callback: without a wait."""
+        check_timeout(timeout_s)
         self._closed()
         if self._thread.is_current:
             self._client.begin_close(self._thread, timeout_s)

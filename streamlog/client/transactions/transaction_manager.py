@@ -35,6 +35,7 @@ from streamlog.client.consumer.start_positions import as_partition
 from streamlog.client.groups.group_offsets import OffsetAndMetadata, to_commit
 from streamlog.client.producer.batches.identities import identity_in
 from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
+from streamlog.client.producer.given_records import mapping, shown
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
@@ -229,8 +230,10 @@ class TransactionManager:
             return
         rows = [
             to_commit(as_partition(p), at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(Offset(at)))
-            for p, at in offsets.items()
+            for p, at in mapping("offsets", offsets).items()
         ]
+        if not isinstance(group, str | GroupMetadata):
+            raise InvalidRequestError(f"group must be a str or a GroupMetadata, not {shown(group)}", field="group")
         self._touched = True
         metadata = GroupMetadata(group) if isinstance(group, str) else group
         request = pb.CommitTransactionOffsetsRequest(
