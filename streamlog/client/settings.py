@@ -31,9 +31,6 @@ def merged(config: Mapping[str, object] | None, arguments: Mapping[str, object])
     servers = values.get("bootstrap.servers")
     if isinstance(servers, list | tuple):
         values["bootstrap.servers"] = ",".join(map(str, servers))
-    problems = [problem for name, value in values.items() if (problem := _problem(name, value)) is not None]
-    if problems:
-        raise InvalidConfigError("\n".join(map(str, problems)), **problems[0].details)
     return values
 
 
@@ -59,7 +56,14 @@ def loaded(
     load: Callable[[Mapping[str, object]], Loaded], config: Mapping[str, object] | None, arguments: Mapping[str, object]
 ) -> Config:
     """InvalidConfigError, which names everything that is wrong. What is only suspicious is a UserWarning."""
-    found = load(with_chosen_values(merged(config, arguments)))
+    given = merged(config, arguments)
+    problems = [problem for name, value in given.items() if (problem := _problem(name, value)) is not None]
+    try:
+        found = load(with_chosen_values(given))
+    except InvalidConfigError as error:
+        problems.append(error)
+    if problems:
+        raise InvalidConfigError("\n".join(map(str, problems)), **problems[0].details)
     for text in found.warnings:
         warnings.warn(text, UserWarning, stacklevel=4)
     return found.config

@@ -27,13 +27,18 @@ def test_what_is_no_text_is_no_name(client: Any) -> None:
         with pytest.raises(InvalidConfigError, match=rf"^client\.id must be a str, not {shown}$") as raised:
             client(client_id=value)
         assert raised.value.details["field"] == "client.id"
-    with pytest.raises(InvalidConfigError, match=r"^sasl\.password must be a str, not int$"):
+    with pytest.raises(InvalidConfigError, match=r"^sasl\.password must be a str, not int\n"):
         client({"sasl.password": 1234567})
 
 
 def test_all_that_is_no_text_is_named() -> None:
     with pytest.raises(InvalidConfigError, match=r"(?s)^group\.id must .*\nclient\.rack must be a str, not 7 \(int\)$"):
         Consumer(group_id=5, client_rack=7)
+
+
+def test_what_other_settings_lack_is_named_too() -> None:
+    with pytest.raises(InvalidConfigError, match=r"(?s)^client\.id must be a str.*\n.*linger\.ms='-1': must be in"):
+        AsyncProducer(client_id=5, linger_ms=-1)
 
 
 @pytest.mark.parametrize("client", [Admin, AsyncConsumer, Producer])

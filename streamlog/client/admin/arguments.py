@@ -17,6 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from itertools import chain
 from numbers import Real
 from types import NoneType, UnionType
@@ -45,6 +46,7 @@ _NAMES: Final[Mapping[Any, str]] = {
     **dict.fromkeys(_LISTS, "a list"),
 }
 _REFUSED: Final = object()
+_MAY_BE_SECRET: Final = re.compile("password|secret|token|value|config")
 
 
 def checked(client: Client) -> Client:
@@ -65,8 +67,9 @@ def _checked(method: Method) -> Method:
         except TypeError as error:
             raise TypeError(f"{method.__name__}(): {error}") from None
         hints = _hints(method)
-        for name in bound.arguments.keys() & hints.keys():
-            bound.arguments[name] = _taken(hints[name], name, bound.arguments[name])
+        for name, given in bound.arguments.items():
+            if name in hints:
+                bound.arguments[name] = _taken(hints[name], name, given)
         return await method(*bound.args, **bound.kwargs)
 
     return call
@@ -86,7 +89,9 @@ def _taken(hint: Any, place: str, given: Any) -> Any:
             return taken
     wanted = " or ".join(map(_name, choices))
     field = re.match(r"\w*", place)
-    raise InvalidRequestError(f"{place} must be {wanted}, not {shown(given)}", field=field and field[0])
+    hidden = isinstance(given, str | bytes | bytearray) and _MAY_BE_SECRET.search(place)
+    found = type(given).__name__ if hidden else shown(given)
+    raise InvalidRequestError(f"{place} must be {wanted}, not {found}", field=field and field[0])
 
 
 def _choices(hint: Any) -> list[Any]:
@@ -126,9 +131,10 @@ def _taken_as(kind: Any, place: str, given: Any) -> Any:
             return _REFUSED if isinstance(given, bool) else operator.index(given)
         return _REFUSED
     if kind is float:
-        return _REFUSED if isinstance(given, bool) or not isinstance(given, Real) else float(given)
+        return _REFUSED if isinstance(given, bool) or not isinstance(given, Real | Decimal) else float(given)
     if kind is bool:
-        return bool(given) if isinstance(given, int) and given in (0, 1) else _REFUSED
+        is_one = isinstance(given, int) and given in (0, 1)
+        return bool(given) if is_one or type(given).__name__ in ("bool", "bool_") else _REFUSED  # numpy has one too
     if isinstance(kind, type):
         return _whole(place, given) if isinstance(given, kind) else _REFUSED
     return given

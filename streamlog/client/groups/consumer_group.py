@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from streamlog.aio.timeouts import timeout
 from streamlog.client.connection.close_time import CloseTime
 from streamlog.client.connection.coordinator import Coordinator
 from streamlog.client.consumer.assigned_reader import AssignedReader, Work
@@ -141,8 +140,9 @@ class ConsumerGroup:
 
     async def abandon(self, timeout_s: float) -> None:
         """As `close`, where the program forgot to: nothing more is processed, and no listener is called."""
+        self.close_time.limit(timeout_s)
         try:
-            async with timeout(timeout_s):
+            async with self.close_time.limited():
                 if self._auto_commits:
                     await self.commit_processed(self._fetcher.readers)
                 await self.membership.leave(timeout_s=_LEAVE_S)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
 from typing import Self
 
@@ -246,11 +246,14 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         begun = self._loop.time()
         try:
             async with self.close_time.limited():
-                await self._flushing.flush(None)
-                await self._delivery.finish(self.close_time.left_s)
+                await self._flushing.settle()
         except TimeoutError:
-            if unsettled := self._flushing.unsettled:  # else it was the wait of acks=0, which promises nothing
-                raise self._flushing.late(unsettled, self._loop.time() - begun) from None
+            if unsettled := self._flushing.unsettled:  # else they have failed at the same moment
+                raise self._flushing.late(unsettled, round(self._loop.time() - begun, 2)) from None
+        self._flushing.raise_failure()
+        with suppress(TimeoutError):  # acks=0 promises nothing
+            async with self.close_time.limited():
+                await self._delivery.finish(self.close_time.left_s)
 
     async def _end(self) -> None:
         try:

@@ -53,6 +53,10 @@ class Flushing:
         except TimeoutError:
             assert timeout_s is not None
             raise self.late(self.unsettled, timeout_s) from None
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """The error of a record, where none was raised for it yet."""
         for failed in self._failed:
             if not failed.error_taken:
                 self._failed = []
@@ -66,8 +70,7 @@ class Flushing:
 
     def late(self, unsettled: int, after_s: float) -> RequestTimedOutError:
         return RequestTimedOutError(
-            f"{unsettled} records were not acknowledged within {round(after_s, 2):g} s of the flush; they may still be "
-            "written"
+            f"{unsettled} records were not acknowledged within {after_s:g} s of the flush; they may still be written"
         )
 
     async def settle(self) -> None:

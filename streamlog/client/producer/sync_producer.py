@@ -65,6 +65,7 @@ class Producer:
         check_timeout(timeout_s)
         self._closed()
         if self._thread.is_current:
+            self._client.close_time.limit(timeout_s)
             self._client.begin_close(self._thread, timeout_s)
             return
         self._thread.soon(self._client.close_time.limit, timeout_s)  # also another thread's, which is waited for below
@@ -122,7 +123,8 @@ class Producer:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A transaction: the end of the block commits, an exception aborts. As of AsyncProducer. Ctrl-C during the
-        commit aborts it, unless it may be decided already.
+        commit aborts it, unless it may be decided already, and waits for that, `max.block.ms` at most; a second one
+        does not wait.
         """
         stack = AsyncExitStack()
         try:

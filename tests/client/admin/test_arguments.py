@@ -6,8 +6,10 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any, get_args
 
+import numpy
 import pytest
 from msgspec import Struct
 
@@ -87,6 +89,9 @@ TOPIC = ConfigResource.topic("t")
         (lambda admin: admin.elect_leaders([("t", "0")]), "partitions[0].partition must be an integer, not '0' (str)"),
         (lambda admin: admin.elect_leaders([T0], kind="unclean"), "kind must be an ElectionType, not 'unclean' (str)"),
         (lambda admin: admin.describe_acls("t"), "wanted must be an AclFilter, not 't' (str)"),
+        (lambda admin: admin.create_user("alice", b"secret"), "password must be a str or None, not bytes"),
+        (lambda admin: admin.create_topic("t", configs={"a": b"secret"}), "configs['a'] must be a str, not bytes"),
+        (lambda admin: admin.create_topic(5, "3"), "name must be a str, not 5 (int)"),
     ],
 )
 def test_what_is_of_another_type_is_named(call: Callable[[Any], Any], message: str) -> None:
@@ -132,6 +137,10 @@ def test_what_does_for_a_type_is_taken_as_one() -> None:
         assert (count, at, offsets) == (3, [T0, T0], {T0: Bound.LATEST})
         assert topic is unchanged
         assert (timeout_s, dry_run) == (5.0, True)
+        five: Any = Decimal(5)
+        true: Any = numpy.bool_(True)
+        timeout_s, dry_run = (await Client().given(1, [], {}, unchanged, timeout_s=five, dry_run=true))[4:]
+        assert (timeout_s, dry_run, type(dry_run)) == (5.0, True, bool)
         changed = (await Client().given(1, [], {}, NewTopic("t", three)))[3]
         assert changed == NewTopic("t", 3)
 

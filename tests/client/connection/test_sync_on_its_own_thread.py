@@ -73,6 +73,14 @@ def test_close_of_another_thread_while_it_is_closed_there(producer: Producer) ->
     assert producer._thread.closed
 
 
+def test_a_second_close_there_shortens_the_first(producer: Producer) -> None:
+    producer.send("t", b"x")
+    on_its_thread(producer._thread, producer.close).result(30)
+    on_its_thread(producer._thread, lambda: producer.close(timeout_s=0)).result(30)
+    producer._thread._thread.join(30)
+    assert producer._thread.closed
+
+
 def test_a_generator_with_a_consumer_that_is_collected_there() -> None:
     def rows() -> Iterator[object]:
         with Consumer(bootstrap_servers=NO_NODE) as consumer:

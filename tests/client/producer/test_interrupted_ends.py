@@ -39,7 +39,7 @@ def test_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
         await close()
         ended.append("closed")
 
-    monkeypatch.setattr(producer._client._flushing, "flush", interrupted)
+    monkeypatch.setattr(producer._client._flushing, "settle", interrupted)
     monkeypatch.setattr(connections, "close", slow)
     with pytest.raises(KeyboardInterrupt):
         producer.close()

@@ -640,3 +640,41 @@ def test_settings_are_checked() -> None:
         AsyncProducer(transactional_id="x", acks="1")
     with pytest.warns(UserWarning, match=r"did you mean linger\.ms"):
         AsyncProducer(lingr_ms=5)
+
+
+def test_records_that_fail_as_the_close_ends_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are due at one moment: none is left without an outcome, and none is written."""
+
+    async def story(stage: Stage) -> None:
+        stage.cluster.create("t")
+        producer = await stage.producer().start()
+        unwritten = producer.send("t", b"x")
+
+        async def expired() -> None:
+            producer._fail_all(RequestTimedOutError("delivery.timeout.ms is over"))
+            raise TimeoutError
+
+        monkeypatch.setattr(producer._flushing, "settle", expired)
+        with pytest.raises(RequestTimedOutError, match=r"delivery\.timeout\.ms is over"):
+            await producer.close(timeout_s=1)
+        with pytest.raises(RequestTimedOutError):
+            await unwritten
+
+    play(story, seeds=1)
+
+
+def test_an_error_of_the_programs_own_partitioner_is_raised_at_the_close() -> None:
+    class Slow:
+        def partition(self, *_: object) -> int:
+            raise TimeoutError("no answer of its database")
+
+    async def story(stage: Stage) -> None:
+        stage.cluster.create("t")
+        producer = await stage.producer(partitioner=Slow()).start()
+        unwritten = producer.send("t", b"x")
+        with pytest.raises(TimeoutError, match="no answer of its database"):
+            await producer.close(timeout_s=5)
+        with pytest.raises(TimeoutError):
+            await unwritten
+
+    play(story, seeds=1)
