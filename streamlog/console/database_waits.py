@@ -11,6 +11,7 @@ gives the connection up. It is a daemon thread: neither the stop of the console 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,11 +24,15 @@ from sqlalchemy.engine import make_url
 
 from streamlog.aio.timeouts import timeout
 
+_log: Final = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 ANSWER_S: Final = 15.0
-CLOSE_S: Final = 1.0
-"""How long `close` waits for a call that is not overdue: it may be the last line of the audit log."""
+CLOSE_S: Final = 6.0
+"""How long `close` waits for a call that is not overdue: it may be the last line of the audit log. SQLite waits for 5 s
+where another program writes.
+"""
 CONNECT_S: Final = 5
 STATEMENT_S: Final = 300
 """Deleting what is old in a large database takes minutes."""
@@ -56,7 +61,9 @@ def bounded_engine(url: str) -> Engine:
 def _limit_statements(connection: Any, _record: object) -> None:
     """Not as an option of the connection, which poolers of connections refuse."""
     cursor = connection.cursor()
-    cursor.execute(f"SET statement_timeout = {STATEMENT_S * 1000}")
+    cursor.execute("SHOW statement_timeout")
+    if cursor.fetchone()[0] == "0":  # else the role or the database has a limit of its own
+        cursor.execute(f"SET statement_timeout = {STATEMENT_S * 1000}")
     cursor.close()
     connection.commit()
 
@@ -71,9 +78,12 @@ class DatabaseThread:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._began_s: float | None = None  # the call under way
+        self._closed = False
 
     async def run(self, call: Callable[[], T]) -> T:
         """What `call` raises, or an error where the database does not answer."""
+        if self._closed:
+            raise self._error(f"{self._subject} cannot be used: the console ends.")
         if self._is_overdue:
             raise self._silent()
         if self._thread.ident is None:
@@ -87,9 +97,12 @@ class DatabaseThread:
             raise self._silent() from None
 
     def close(self) -> None:
+        self._closed = True
         self._jobs.put(None)
         if self._thread.ident is not None and not self._is_overdue:
             self._thread.join(CLOSE_S)
+            if self._thread.is_alive():
+                _log.warning("%s: the last changes may be missing: the database does not answer", self._subject)
 
     @property
     def _is_overdue(self) -> bool:

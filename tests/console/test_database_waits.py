@@ -79,6 +79,29 @@ def test_calls_after_one_without_an_answer_are_refused_until_it_ends(silent: Sil
         thread.close()
         thread._thread.join(SOON_S)
         assert not thread._is_overdue
+        with pytest.raises(HistoryError, match="The history cannot be used: the console ends"):
+            await thread.run(silent.call)
+
+    asyncio.run(story())
+
+
+def test_the_last_call_ends_before_the_stop() -> None:
+    async def story() -> None:
+        thread, written = DatabaseThread("access", "The audit log", AccessError), []
+        begun, answered = threading.Event(), threading.Event()
+
+        def write() -> None:
+            begun.set()
+            answered.wait()
+            written.append("line")
+
+        last = asyncio.ensure_future(thread.run(write))
+        await asyncio.to_thread(begun.wait)
+        closing = asyncio.ensure_future(asyncio.to_thread(thread.close))
+        answered.set()
+        await closing
+        assert written == ["line"]
+        await last
 
     asyncio.run(story())
 

@@ -229,13 +229,19 @@ class Noun(click.Group):
             )
 
 
+_KAFKAS_VERBS: Final = frozenset({"--create", "--describe", "--list", "--alter", "--delete", "--reset-offsets"})
+
+
 def _undashed(args: list[str], verbs: Container[str]) -> list[str]:
-    """Moves a dashed verb (`--list`) to the first place, without dashes, unless a word is there already: a verb, or one
-    that is taken for one.
+    """Moves a dashed verb (`--list`) to the first place, without dashes, unless a verb is there already. Behind another
+    word it is one only where Kafka has it: `quota alter --set` has an option of an unknown verb.
     """
-    if not args or not args[0].startswith("-"):
+    if not args or args[0] in verbs:
         return args
-    dashed = next((arg for arg in args if arg.startswith("--") and arg[2:] in verbs), None)
+    of_kafka = not args[0].startswith("-")
+    dashed = next(
+        (arg for arg in args if arg[:2] == "--" and arg[2:] in verbs and (not of_kafka or arg in _KAFKAS_VERBS)), None
+    )
     if dashed is None:
         return args
     at = args.index(dashed)

@@ -163,9 +163,10 @@ def reset_offsets(
 
     async def work(admin: AsyncAdmin) -> tuple[dict[TopicPartition, Offset], list[tuple[str, StreamlogError | None]]]:
         await check_empty(admin, named)
-        if await _is_missing(admin, named):
-            say(f"There is no group {named}: {'it is created.' if execute else '--execute creates it.'}", err=True)
+        is_missing = await _is_missing(admin, named)
         plan = await _plan(admin, named, modes, topics, all_topics=all_topics)
+        if is_missing and plan:
+            say(f"There is no group {named}: {'it is created.' if execute else '--execute creates it.'}", err=True)
         if not execute:
             return plan, []
         results = await admin.alter_group_offsets(named, plan)

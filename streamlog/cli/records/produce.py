@@ -237,7 +237,9 @@ class _Writer:
         """All results that are known; without an error of any."""
         while self._in_flight:
             one = self._in_flight.popleft()
-            if one.done() and one.exception() is None:
+            if isinstance(one, ManyFuture):
+                self._count_all(one.written())
+            elif one.done() and one.exception() is None:
                 self._count_all(one.result())
 
     def _count_all(self, result: RecordMetadata | list[AppendedRange]) -> None:

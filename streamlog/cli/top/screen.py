@@ -124,7 +124,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left_out: int
     table = Table(box=None, expand=True, pad_edge=False, header_style="bold cyan")
     name = headings[0] + (f" (+{left_out})" if left_out else "")
     table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1)
-    others = _fitting(headings, rows, width)
+    others = _fitting((name, *headings[1:]), rows, width)
     for index in others:
         table.add_column(headings[index], no_wrap=True, justify="right", min_width=len(headings[index]))
     for row in rows:

@@ -143,9 +143,9 @@ class ClusterSampler:
 
     async def _store(self, now: Sample) -> None:
         points = points_of(self._stored, now)
-        self._stored = now
         try:
             await self._thread.run(lambda: self._history.write(now.at_s, points))
+            self._stored = now  # else the next one has the rates since the last that was written
             clock_problem = self.clock_problem(now)
             self.history_problem = clock_problem or self._history.database.notice
             if not clock_problem and now.monotonic_s - self._cleaned_s >= CLEANED_EACH_S:

@@ -15,6 +15,8 @@ import pytest
 from streamlog.api.pb import batches_pb2, common_pb2
 from streamlog.cli.records.input_format import InputRecord
 from streamlog.cli.records.produce import _Writer
+from streamlog.client.producer.batches.producer_batch import ManyFuture
+from streamlog.errors import RequestTimedOutError
 from streamlog.pytest_plugin.cluster import InProcessCluster
 from tests.cli.commands import COMMAND, environment, run
 from tests.storage.batches import poison
@@ -260,6 +262,27 @@ async def test_records_without_an_acknowledgement_are_in_the_report() -> None:
     writer.take_done()
     assert writer.unacknowledged == 3
     assert writer.summary() == "Wrote 0 records; 3 more were not acknowledged."
+
+
+async def test_of_several_batches_those_that_are_acknowledged_are_counted() -> None:
+    def part(*, done: bool, error: Exception | None) -> tuple[Any, int, int]:
+        of = SimpleNamespace(partition=2)
+        batch = SimpleNamespace(done=done, error=error, partition=of, ranges=lambda start, stop: [(7, stop - start)])
+        return batch, 0, 2
+
+    parts = [
+        part(done=True, error=RequestTimedOutError("late")),
+        part(done=True, error=None),
+        part(done=False, error=None),
+    ]
+
+    async def send_many(*_: object, **__: object) -> object:
+        return ManyFuture(parts)
+
+    writer = _Writer(cast(Any, SimpleNamespace(send_many=send_many)), "orders", None, sync=False)
+    await writer._send([InputRecord(None, b"x")] * 6)
+    writer.take_done()
+    assert writer.summary() == "Wrote 2 records: 2 to orders-2; 4 more were not acknowledged."
 
 
 @pytest.mark.parametrize("end", ["Ctrl-C", "closed pipe"])

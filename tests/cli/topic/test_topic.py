@@ -36,6 +36,7 @@ def test_names_are_understood_behind_the_verb_and_as_flags_several_at_once(serve
 def test_kafkas_dashed_verbs_are_understood(served: ServedCluster) -> None:
     assert served.run("topic", "--create", "--topic", "t").stdout == "Created topic t.\n"
     assert served.run("topic", "--topic", "t", "--describe").exit_code == 0
+    assert served.run("topic", "t", "--describe").exit_code == 0
     assert served.run("topic", "--list").stdout == "t\n"
     assert served.run("topic", "--delete", "--topic", "t").stdout == "Deleted topic t.\n"
 

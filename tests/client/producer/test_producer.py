@@ -651,11 +651,11 @@ def test_records_that_fail_as_the_close_ends_are_raised(monkeypatch: pytest.Monk
         unwritten = producer.send("t", b"x")
 
         async def expired() -> None:
-            producer._fail_all(RequestTimedOutError("delivery.timeout.ms is over"))
+            producer._fail_all(RequestTimedOutError("delivery.timeout.ms has passed"))
             raise TimeoutError
 
         monkeypatch.setattr(producer._flushing, "settle", expired)
-        with pytest.raises(RequestTimedOutError, match=r"delivery\.timeout\.ms is over"):
+        with pytest.raises(RequestTimedOutError, match=r"delivery\.timeout\.ms has passed"):
             await producer.close(timeout_s=1)
         with pytest.raises(RequestTimedOutError):
             await unwritten

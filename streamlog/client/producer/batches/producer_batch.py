@@ -451,9 +451,16 @@ class ManyFuture:
         """Of a future that is done; asyncio.InvalidStateError where it is not. StreamlogError."""
         if not self.done():
             raise asyncio.InvalidStateError("not all records are acknowledged yet: await it")
+        return self._ranges(self._parts)
+
+    def written(self) -> list[AppendedRange]:
+        """Of the parts that are acknowledged by now, whatever has become of the others."""
+        return self._ranges([part for part in self._parts if part[0].done and part[0].error is None])
+
+    def _ranges(self, parts: list[tuple[ProducerBatch, int, int]]) -> list[AppendedRange]:
         return [
             AppendedRange(batch.partition.partition, offset, count)
-            for batch, start, stop in self._parts
+            for batch, start, stop in parts
             for offset, count in batch.ranges(start, stop)
         ]
 
