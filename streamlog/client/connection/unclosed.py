@@ -167,19 +167,25 @@ def _left_s(deadline_s: float) -> float:
 
 
 def _close_loopless(client: Unclosed, timeout_s: float) -> None:
-    loop = client.stopped_loop()
-    assert loop is not None
     try:
         warn(client)
-    finally:
-        closing = loop.create_task(client.close(timeout_s=timeout_s))
-        try:
-            with _interrupting(loop, closing):
-                loop.run_until_complete(closing)
-        except StreamlogError as error:
-            report_lost(client, error)
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+    except Warning:
+        _wait_loopless(client, timeout_s)
+        raise
+    _wait_loopless(client, timeout_s)
+
+
+def _wait_loopless(client: Unclosed, timeout_s: float) -> None:
+    loop = client.stopped_loop()
+    assert loop is not None
+    closing = loop.create_task(client.close(timeout_s=timeout_s))
+    try:
+        with _interrupting(loop, closing):
+            loop.run_until_complete(closing)
+    except StreamlogError as error:
+        report_lost(client, error)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 @contextmanager

@@ -187,8 +187,10 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._closing = True
         try:
             unclosed.warn(self._unclosed)
-        finally:
+        except Warning:
             await self._send_rest()
+            raise
+        await self._send_rest()
 
     async def _send_rest(self) -> None:
         work = asyncio.ensure_future(self._work())  # sim: cancelled below

@@ -161,7 +161,8 @@ kept = []
 
 async def main():
     for number in range({count}):
-        producer = AsyncProducer(bootstrap_servers="127.0.0.1:1", linger_ms=60_000, client_id=f"p{{number}}")
+        settings = {{"linger.ms": 60_000, "max.block.ms": 900_000, "client.id": f"p{{number}}"}}
+        producer = AsyncProducer(settings, bootstrap_servers="127.0.0.1:1")
         await producer.start()
         producer.send("t", b"v")
         kept.append(producer)
