@@ -157,13 +157,13 @@ def test_a_close_in_another_thread_shortens_one_that_waits() -> None:
             producer.close()
         raised.append(error.value)
 
-    waits, flush = Event(), producer._client._flushing.flush
+    waits, settle = Event(), producer._client._flushing.settle
 
-    async def noted(timeout_s: float | None) -> None:
+    async def noted() -> None:
         waits.set()
-        await flush(timeout_s)
+        await settle()
 
-    producer._client._flushing.flush = noted  # type: ignore[method-assign]
+    producer._client._flushing.settle = noted  # type: ignore[method-assign]
     first = Thread(target=close)
     first.start()
     waits.wait()
