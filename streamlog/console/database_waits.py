@@ -5,7 +5,8 @@
               --answered late-------> calls are made again
 
 A driver's call cannot be interrupted from outside. The thread stays with it until the database answers or the system
-gives the connection up. It is a daemon thread: neither the stop of the console nor the end of the process waits for it.
+gives the connection up. It is a daemon thread: the stop of the console waits for a call that is not overdue, CLOSE_S at
+most, and the end of the process for none.
 """
 
 from __future__ import annotations

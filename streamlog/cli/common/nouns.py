@@ -26,6 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 _COMPLETION_TIMEOUT_MS: Final = 1_000
 _SHORT_HELP_MAX: Final = 200  # characters
+_KAFKAS_VERBS: Final = frozenset({"--create", "--describe", "--list", "--alter", "--delete", "--reset-offsets"})
 _DIGITS_MAX: Final = 100  # of a number, with zeros before it
 _NAME: Final = re.compile(f"{TOPIC_CHARACTER}*")
 _TOPIC_PARTITION: Final = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})")
@@ -227,9 +228,6 @@ class Noun(click.Group):
             formatter.write_dl(
                 [(name, verb.get_short_help_str(_SHORT_HELP_MAX)) for name, verb in self.commands.items()]
             )
-
-
-_KAFKAS_VERBS: Final = frozenset({"--create", "--describe", "--list", "--alter", "--delete", "--reset-offsets"})
 
 
 def _undashed(args: list[str], verbs: Container[str]) -> list[str]:
