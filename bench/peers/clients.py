@@ -322,8 +322,8 @@ async def _publishes(peers: Peers) -> list[Cell]:
         print(missing, file=sys.stderr)
     if peers.nats is not None:
         await other.nats_create(peers.nats.servers, topic)
-        loops = (topic, CALLS_AT_A_TIME, LOOP_S)
-        runs["NATS, synced, asyncio"] = _on_loop(other.nats_closed_loops, peers.nats.servers, *loops)
+        servers = peers.nats.servers
+        runs["NATS, synced, asyncio"] = _on_loop(other.nats_closed_loops, servers, topic, CALLS_AT_A_TIME, LOOP_S)
     if peers.kafka is not None:
         loops = (topic, partitions, CALLS_AT_A_TIME, LOOP_S)
         runs["aiokafka"] = _on_loop(other.aiokafka_closed_loops, peers.kafka.bootstrap, *loops)

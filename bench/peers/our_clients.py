@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from itertools import cycle, islice
 
 import grpc
@@ -94,7 +95,7 @@ async def publish(address: str, topic: str, calls: int, at_a_time: int) -> float
     """The same with gRPC's library for Python."""
     request, left = publish_request(topic), iter(range(calls))
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.unary_unary(PUBLISH)
+        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(PUBLISH)
         await call(request, timeout=CALL_S)
 
         async def one_after_the_other() -> None:

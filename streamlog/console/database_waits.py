@@ -23,8 +23,6 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 
-from streamlog.aio.timeouts import timeout
-
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -91,11 +89,15 @@ class DatabaseThread:
             self._thread.start()
         job: Future[T] = Future()
         self._jobs.put((job, call))
+        answer = asyncio.wrap_future(job)
         try:
-            async with timeout(ANSWER_S):
-                return await asyncio.wrap_future(job)
-        except TimeoutError:
-            raise self._silent() from None
+            while not answer.done():
+                if self._is_overdue:
+                    raise self._silent()
+                await asyncio.wait({answer}, timeout=self._left_s)  # of this call, or of one before it
+            return answer.result()
+        finally:
+            answer.cancel()
 
     def close(self) -> None:
         self._closed = True
@@ -106,9 +108,14 @@ class DatabaseThread:
                 _log.warning("%s: the last changes may be missing: the database does not answer", self._subject)
 
     @property
-    def _is_overdue(self) -> bool:
+    def _left_s(self) -> float:
+        """For the answer of the call under way."""
         began_s = self._began_s
-        return began_s is not None and time.monotonic() - began_s >= ANSWER_S
+        return ANSWER_S if began_s is None else ANSWER_S - (time.monotonic() - began_s)
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self._left_s <= 0
 
     def _silent(self) -> Exception:
         return self._error(f"{self._subject} cannot be used: the database has not answered for {ANSWER_S:g} s.")

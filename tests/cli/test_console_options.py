@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
 import click
 import pytest
+from click.testing import CliRunner
 
-from streamlog.cli.console.commands import origin_of
+from streamlog.cli.console.commands import console, origin_of
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,20 @@ def test_the_public_address_is_compared_as_browsers_send_it(given: str, origin: 
 def test_an_address_that_no_browser_sends_is_wrong_usage(given: str) -> None:
     with pytest.raises(click.UsageError, match="give scheme and host alone"):
         origin_of(given)
+
+
+def test_a_console_needs_no_standard_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = pytest.importorskip("streamlog.console.server", reason="streamlog[console] is not installed")
+    served: list[str] = []
+
+    def serve(_settings: object, _options: object, on_ready: Callable[[str], None]) -> None:
+        on_ready("http://127.0.0.1:1/")
+        served.append("still")
+
+    def closed(text: str) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(click, "echo", closed)
+    ended = CliRunner().invoke(console, ["--data", str(tmp_path)])
+    assert (ended.exit_code, served) == (0, ["still"])

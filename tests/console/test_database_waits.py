@@ -85,6 +85,19 @@ def test_calls_after_one_without_an_answer_are_refused_until_it_ends(silent: Sil
     asyncio.run(story())
 
 
+def test_calls_that_wait_for_others_are_not_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes less than the limit; the last one has waited for longer."""
+    monkeypatch.setattr(database_waits, "ANSWER_S", 0.5)
+
+    async def story() -> None:
+        thread, never = DatabaseThread("history", "The history", HistoryError), threading.Event()
+        answers = await asyncio.gather(*(thread.run(lambda: never.wait(0.3)) for _ in range(4)))
+        assert answers == [False] * 4
+        thread.close()
+
+    asyncio.run(story())
+
+
 def test_the_last_call_ends_before_the_stop() -> None:
     async def story() -> None:
         thread, written = DatabaseThread("access", "The audit log", AccessError), []

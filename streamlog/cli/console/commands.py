@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -94,7 +95,7 @@ def console(
             alarms=alarms,
         )
         try:
-            serve(target.settings, options, click.echo)
+            serve(target.settings, options, _announce)
         except KeyboardInterrupt:
             raise Interrupted from None
         except StreamlogError as error:
@@ -104,6 +105,12 @@ def console(
             if error.errno == errno.EADDRINUSE:  # whose text repeats the address
                 raise click.ClickException(f"{where}: {os.strerror(error.errno)}: give another --port.") from None
             raise click.ClickException(f"{where}: {error.strerror or error}.") from None
+
+
+def _announce(text: str) -> None:
+    """A service needs no standard output."""
+    with suppress(OSError):
+        click.echo(text)
 
 
 def origin_of(url: str) -> str:

@@ -154,10 +154,12 @@ def _at_exit() -> None:
 
 @contextmanager
 def _showing() -> Iterator[None]:
-    """A warning that is an error is printed, as `weakref.finalize` does it: the other clients have their turn."""
+    """A warning that is an error, or what the program's `showwarning` raises, is printed, as by `weakref.finalize`:
+    the other clients have their turn.
+    """
     try:
         yield
-    except Warning:
+    except Exception:  # noqa: BLE001  it is the program's
         sys.excepthook(*sys.exc_info())
 
 
@@ -169,7 +171,7 @@ def _left_s(deadline_s: float) -> float:
 def _close_loopless(client: Unclosed, timeout_s: float) -> None:
     try:
         warn(client)
-    except Warning:
+    except Exception:
         _wait_loopless(client, timeout_s)
         raise
     _wait_loopless(client, timeout_s)

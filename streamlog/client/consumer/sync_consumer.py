@@ -123,10 +123,10 @@ class Consumer:
             work.close()
             self._client._begin_close(self._thread)
             return
+        self._thread.soon(self._client._limit_close, timeout_s)  # also that under way
         if self._ending == threading.get_ident() and getattr(self._here, "listens", False):
             work.close()  # that close waits for this listener
             return
-        self._thread.soon(self._client._limit_close, timeout_s)  # also another thread's, which is waited for below
         with self._thread.closing() as is_open:
             if is_open:
                 self._ending = threading.get_ident()

@@ -187,8 +187,11 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         self._closing = True
         try:
             unclosed.warn(self._unclosed)
-        except Warning:
+        except Exception:
             await self._send_rest()
+            raise
+        except BaseException:
+            await self._end()
             raise
         await self._send_rest()
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.errors import DamagedFileError
-from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
+from streamlog.model import INT32_MAX, INT64_MAX, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import FileSystem
 from streamlog.storage.files.replace_file import read_file
 
@@ -39,7 +39,9 @@ def parse_offsets(path: str, content: bytes) -> dict[TopicPartition, Offset]:
     offsets: dict[TopicPartition, Offset] = {}
     for position, line in _lines(path, content):
         match line.split(" "):
-            case [topic, partition, offset] if _is_number(partition) and _is_number(offset.removeprefix("-")):
+            case [topic, partition, offset] if _is_number(partition, INT32_MAX) and _is_number(
+                offset.removeprefix("-")
+            ):
                 offsets[TopicPartition(topic, PartitionId(int(partition)))] = Offset(int(offset))
             case _:
                 raise DamagedFileError(path, position, f"not `topic partition offset`: {line[:80]!r}")
@@ -64,7 +66,7 @@ def parse_epochs(path: str, content: bytes) -> list[EpochEntry]:
     entries: list[EpochEntry] = []
     for position, line in _lines(path, content):
         match line.split(" "):
-            case [epoch, offset] if _is_number(epoch) and _is_number(offset):
+            case [epoch, offset] if _is_number(epoch, INT32_MAX) and _is_number(offset):
                 entry = EpochEntry(LeaderEpoch(int(epoch)), Offset(int(offset)))
             case _:
                 raise DamagedFileError(path, position, f"not `epoch offset`: {line[:80]!r}")
@@ -90,9 +92,9 @@ def parse_sums(path: str, content: bytes) -> dict[Offset, int]:
     return sums
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str, largest: int = INT64_MAX) -> bool:
     """At most 20 digits, as an int64 has: Python refuses to read much longer ones with another error."""
-    return text.isdigit() and len(text) <= 20
+    return text.isdigit() and len(text) <= 20 and int(text) <= largest
 
 
 def _format(lines: Iterable[str]) -> bytes:

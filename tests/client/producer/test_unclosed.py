@@ -172,6 +172,41 @@ loop.run_until_complete(main())
 """
 
 
+HOOKED = """
+import asyncio, warnings
+from streamlog.client import AsyncProducer
+
+def failing(*_, **__):
+    raise RuntimeError("of the program")
+
+warnings.simplefilter("always")
+warnings.showwarning = failing
+
+async def main():
+    producer = await AsyncProducer(bootstrap_servers="127.0.0.1:1", max_block_ms=1_000).start()
+
+    async def user():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(1_000):  # the background ends first
+                await asyncio.sleep(0)
+            await producer.close(timeout_s=1)
+            print("closed")
+
+    kept.append(asyncio.ensure_future(user()))
+    await asyncio.sleep(0)
+
+kept = []
+asyncio.run(main())
+"""
+
+
+def test_a_hook_of_warnings_that_raises_leaves_no_close_waiting() -> None:
+    ended = run(HOOKED, "")
+    assert "closed" in ended.stdout
+
+
 def test_many_producers_of_a_cluster_that_is_gone_wait_no_longer_than_one() -> None:
     """Each for itself would take 150 s, which is more than `run` waits."""
     ended = run(MANY.format(flush_s=5, count=30), "")

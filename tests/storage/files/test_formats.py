@@ -101,6 +101,14 @@ def test_numbers_too_long_to_read_are_damage(content: bytes) -> None:
             parse(PATH, content)
 
 
+@pytest.mark.parametrize("line", [b"2147483648 0", b"0 9223372036854775808"])
+def test_numbers_that_an_epoch_or_an_offset_cannot_be_are_damage(line: bytes) -> None:
+    with pytest.raises(DamagedFileError, match="not `epoch offset`"):
+        parse_epochs(PATH, b"0\n1\n" + line + b"\n")
+    with pytest.raises(DamagedFileError, match="not `topic partition offset`"):
+        parse_offsets(PATH, b"0\n1\nt " + line + b"\n")
+
+
 @given(
     st.dictionaries(
         st.tuples(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 10**9)),
