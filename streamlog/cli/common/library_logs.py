@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Final
 
 from streamlog.cli.common.output import on_terminal
+
+_CONNECTIONS: Final = "streamlog.client.connection.connection_log"
+"""A node that is down is of no interest while another one answers; where none does, the command's error says so."""
 
 
 class _ToStandardError(logging.Handler):
@@ -21,3 +25,4 @@ def show_warnings() -> None:
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(_ToStandardError(logging.WARNING))
+        logging.getLogger(_CONNECTIONS).setLevel(logging.ERROR)

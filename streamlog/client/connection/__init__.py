@@ -1,6 +1,7 @@
 """How a client reaches the cluster: channels to nodes, metadata, coordinators.
 
 client_ports            the ports of a client: clock, randomness, network, workers
+connection_log          what a client logs of its connections
 connections, addresses  one channel an address, shared by all parts of a client
 metadata                nodes, topics and leaders as this client knows them
 coordinator             the node that coordinates a group

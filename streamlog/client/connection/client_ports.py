@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from streamlog.client.connection.connection_log import ConnectionLog
 from streamlog.config import Config
 from streamlog.config.addresses import Protocol as SecurityProtocol
 from streamlog.config.settings import client_settings
@@ -74,7 +75,14 @@ def real_ports(config: Config) -> RealPorts:
     clock, random, tls = SystemClock(), system_random(), _tls(config)
     workers = ThreadWorkers()
     login = _token_login(config, clock, random)
-    network = GrpcNetwork(on_crash=_no_server, settings=settings, tls=tls, metadata=_metadata(config), login=login)
+    network = GrpcNetwork(
+        on_crash=_no_server,
+        settings=settings,
+        tls=tls,
+        metadata=_metadata(config),
+        login=login,
+        events=ConnectionLog(clock),
+    )
     if login is not None:
         login.renew_streams = lambda: network.call_each(_RENEWAL, _RENEWAL_TIMEOUT_S)
     return RealPorts(network=network, clock=clock, random=random, workers=workers, login=login)

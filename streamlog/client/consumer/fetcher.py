@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
 
@@ -46,6 +47,9 @@ from streamlog.errors import (
 )
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Buffer, Clock
+from streamlog.printable import escaped
+
+_log: Final = logging.getLogger(__name__)
 
 # Timeout of one attempt to find positions; attempts are repeated without limit.
 _LOCATE_S: Final = 60.0
@@ -178,6 +182,9 @@ class Fetcher:
                 self.move(reader, AtTime(max(0, self._clock.wall_ms() - reset.duration_ms)))
             case _:
                 self.fail(reader, why or _no_start(reader.partition))
+                return
+        if why is not None:
+            _log.warning("%s; reading goes on at %s (auto.offset.reset)", escaped(why.message), reset)
 
     def fail(self, reader: PartitionReader, error: StreamlogError) -> None:
         """Stop reading it until it is sought or assigned again."""
@@ -386,6 +393,15 @@ class Fetcher:
         except LogTruncatedError as error:
             self._reset(reader, error)
             return
+        if position < reader.position:
+            lost = reader.position - position
+            _log.warning(
+                "%s: the log was truncated below what was read: %d offsets from %d on are read again, and may be other"
+                " records",
+                reader.partition,
+                lost,
+                position,
+            )
         epoch = LeaderEpoch(end.leader_epoch) if end.leader_epoch >= 0 else None
         self._changed(reader, lambda: reader.truncate(position, epoch))
         self._route(reader)

@@ -159,6 +159,10 @@ class ConsumerMembership:
         self.owned = {}
         self._turn(MembershipState.UNSUBSCRIBED)
 
+    @property
+    def member_id(self) -> str:
+        return self._rules.member_id
+
     def who(self) -> pb.GroupMember | None:
         """None: not a member now."""
         if self.state is not MembershipState.JOINED:

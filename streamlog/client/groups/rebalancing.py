@@ -32,6 +32,9 @@ from streamlog.model import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
+_NAMED_MAX: Final = 10
+"""Partitions in a line of the log."""
+
 # Called with the partitions; may be a coroutine function.
 Listener: TypeAlias = Callable[[Sequence[TopicPartition]], Awaitable[object] | object]
 Committed: TypeAlias = dict[TopicPartition, OffsetAndMetadata | None]
@@ -141,6 +144,7 @@ class Rebalancing:
         committed.result()
         await self._call(self.listeners.on_revoked, revoked)
         self._drop(revoked)
+        self._log_change("no longer reads", revoked)
 
     def _hold(self, revoked: Iterable[TopicPartition]) -> None:
         for partition in revoked:
@@ -199,6 +203,7 @@ class Rebalancing:
         self._fetcher.assign({**dict.fromkeys(self._fetcher.readers), **{one: offsets.get(one) for one in new}})
         for one in new:
             self._start(one, committed.get(one))
+        self._log_change("reads", new)
         await self._announce(new)
 
     async def _announce(self, new: Assignment) -> None:
@@ -218,6 +223,21 @@ class Rebalancing:
             self._fetcher.fail(reader, no_offset(group, partition))
         else:
             _log.info("group %s has no committed offset of %s: starts at %s", group, partition, self._rules.reset)
+
+    def _log_change(self, what: str, partitions: Assignment) -> None:
+        member = self._member
+        some = ", ".join(map(str, sorted(partitions)[:_NAMED_MAX]))
+        more = f" and {len(partitions) - _NAMED_MAX} more" if len(partitions) > _NAMED_MAX else ""
+        _log.info(
+            "group %s: member %s (epoch %d) %s %s%s; %d in all",
+            self._rules.group,
+            member.member_id,
+            member.epoch,
+            what,
+            some,
+            more,
+            len(member.owned),
+        )
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         future = asyncio.ensure_future(work)  # sim: awaited by `settle` or `cancel`

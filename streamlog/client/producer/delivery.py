@@ -26,6 +26,7 @@ from streamlog.client.connection.backoff import Backoff
 from streamlog.client.connection.connections import Connections
 from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.producer.batches.identities import identity_in
+from streamlog.client.producer.batches.late_records_log import LateRecordsLog
 from streamlog.client.producer.batches.partition_queue import TIMER_EARLY_S, PartitionQueue, QueueRules
 from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch, WireBatch
 from streamlog.client.producer.produce_link import ProduceLink, ProduceLinkRules
@@ -76,6 +77,7 @@ class Delivery:
         self._lingering: dict[PartitionQueue, float] = {}  # when its open batch is due; earliest first
         self._linger_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
+        self._late_records = LateRecordsLog(rules.queue.linger_s)
         self._spawn: Callable[[ProduceLink], object] | None = None
         self._unnumbered = asyncio.Event()  # a queue needs a producer id
         # For queues that have had none; of a transactional producer, of the open transaction, for all.
@@ -210,7 +212,7 @@ class Delivery:
         for queue in list(self._active):
             with self._guard:
                 batches = queue.expire(self._loop.time() - timeout_s)
-                why = _last_error(queue)
+                why = queue.why_undelivered()
                 for batch in batches:
                     batch.fail(
                         RequestTimedOutError(
@@ -222,6 +224,8 @@ class Delivery:
                     )
                 queue.drop_done()
             self._settled(queue)
+        with self._guard:
+            self._late_records.look(self._active, self._loop.time())
         if self._active:
             self._expiry_timer = self._loop.call_later(self._expiry_tick_s, self._expire)
 
@@ -331,19 +335,3 @@ class Delivery:
                 batch.fail(error)
             queue.drop_done()
         self._settled(queue)
-
-
-def _last_error(queue: PartitionQueue) -> str:
-    """Why a queue is not delivered, for an error message."""
-    if queue.leader is None:
-        return "the partition has no known leader"
-    leader = f"the leader, node {queue.leader.broker} at {queue.leader.address}"
-    for wire in (*queue.in_flight, *queue.retry):
-        if wire.last_error is not None:
-            return f"last error of {leader}: {wire.last_error.code}: {wire.last_error.message}"
-    if queue.needs_identity:
-        return "no node returned a producer id"
-    if queue.in_flight:
-        return f"{leader}, did not answer"
-    why = "" if queue.link is None or not queue.link.broken else f": {queue.link.broken}"
-    return f"no connection to {leader}{why}"

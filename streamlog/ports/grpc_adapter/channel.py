@@ -17,6 +17,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Protocol
 
 from streamlog.aio.timeouts import timeout, timeout_at
@@ -47,6 +48,20 @@ class CallLogin(Protocol):
         ...
 
 
+class ConnectionEvents(Protocol):
+    """What happens to connections, on the event loop; for logs."""
+
+    def connected(self, address: str) -> None: ...
+
+    def failed(self, address: str, reason: str) -> None:
+        """An attempt to connect. `reason` names the address too."""
+        ...
+
+    def lost(self, address: str, reason: str) -> None:
+        """It was open, and this end has not closed it."""
+        ...
+
+
 class GrpcChannel:
     def __init__(
         self,
@@ -55,6 +70,7 @@ class GrpcChannel:
         tls: TlsCredentials | None,
         metadata: Pairs = (),
         login: CallLogin | None = None,
+        events: ConnectionEvents | None = None,
     ) -> None:
         """`metadata`: of all calls, besides their own; `login`: more of it, where it changes."""
         self.closed = False
@@ -64,6 +80,7 @@ class GrpcChannel:
         self._tls = tls
         self._metadata = metadata
         self._login = login
+        self._events = events
         self._current: ClientConnection | None = None
         self._retired: set[ClientConnection] = set()
         self._connecting: asyncio.Task[ClientConnection] | None = None
@@ -176,6 +193,9 @@ class GrpcChannel:
                 task.result().end(Code.NO_ERROR, CHANNEL_CLOSED)
                 return
             self._current = task.result()
+            if self._events is not None:
+                self._current.on_lost_by_peer = partial(self._events.lost, self._address)
+                self._events.connected(self._address)
             watching = asyncio.get_running_loop().create_task(self._watch(self._current))
             self._watching.add(watching)
             watching.add_done_callback(self._watching.discard)
@@ -184,6 +204,8 @@ class GrpcChannel:
             self._failure = _again(error)
             self._retry_at = asyncio.get_running_loop().time() + min(longest, first * 2.0 ** min(self._failures, 30))
             self._failures += 1
+            if self._events is not None and not self.closed:
+                self._events.failed(self._address, error.message)
 
     async def _connect(self) -> ClientConnection:
         """NotSentError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from streamlog.errors import Status
@@ -50,6 +51,10 @@ class ClientConnection(Http2Connection):
         self.tls_version = tls_version  # of the certificates that it was made with
         self.begun: asyncio.Future[None] = self.loop.create_future()  # the peer's settings have come
         self.has_heard_tls = False  # the first that came was an alert or a handshake of TLS
+        self.on_lost_by_peer: Callable[[str], None] | None = (
+            None  # called with the reason, unless this end has closed it
+        )
+        self._is_ended_here = False
         self._next = 1
         self._waiting: deque[asyncio.Future[None]] = deque()  # for the end of another call, beyond the peer's limit
 
@@ -109,6 +114,10 @@ class ClientConnection(Http2Connection):
         self.is_leaving = True
         self._let_waiting_go()
         self._end_if_unused()
+
+    def end(self, code: Code, reason: str) -> None:
+        self._is_ended_here = code is Code.NO_ERROR
+        super().end(code, reason)
 
     def _end_if_unused(self) -> None:
         if self.is_leaving and not self.calls and not self.is_closed:
@@ -202,6 +211,8 @@ class ClientConnection(Http2Connection):
             self.begun.set_exception(ConnectionEndedError(reason))
             self.begun.exception()  # it may be that nothing waits for it
         self._let_waiting_go()
+        if self.on_lost_by_peer is not None and not self._is_ended_here:
+            self.on_lost_by_peer(reason)
 
     def _let_waiting_go(self) -> None:
         waiting, self._waiting = self._waiting, deque()

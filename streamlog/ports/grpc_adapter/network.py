@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from streamlog.ports.forks import note_owner
 from streamlog.ports.grpc_adapter.accepting.connection_rate import ConnectionRateWatch, CreationLimits
 from streamlog.ports.grpc_adapter.accepting.connections import OpenConnections
-from streamlog.ports.grpc_adapter.channel import CallLogin, GrpcChannel
+from streamlog.ports.grpc_adapter.channel import CallLogin, ConnectionEvents, GrpcChannel
 from streamlog.ports.grpc_adapter.handlers import Handlers
 from streamlog.ports.grpc_adapter.metadata import Pairs
 from streamlog.ports.grpc_adapter.server import GrpcServer
@@ -19,10 +19,11 @@ from streamlog.ports.network import StreamHandler, UnaryHandler
 
 
 class GrpcNetwork:
-    """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message about connections that were closed.
-    `tls`: mutual TLS on all channels, and on servers; the network follows its files. `listeners`: by name, for servers
-    with other credentials; None: plain text. `metadata`: of all calls; `login`: more of it, where it
-    changes. `without_rate`: names of listeners that the limits of connections a second do not hold for.
+    """`on_crash` gets unexpected exceptions of handlers, `on_connections` a message about connections that were closed,
+    `events` what happens to the connections of channels. `tls`: mutual TLS on all channels, and on servers; the network
+    follows its files. `listeners`: by name, for servers with other credentials; None: plain text. `metadata`: of all
+    calls; `login`: more of it, where it changes. `without_rate`: names of listeners that the limits of connections a
+    second do not hold for.
 
     In a process that was forked from its own, calls raise ClientClosedError (`forks`).
     """
@@ -38,6 +39,7 @@ class GrpcNetwork:
         metadata: Pairs = (),
         login: CallLogin | None = None,
         without_rate: frozenset[str] = frozenset(),
+        events: ConnectionEvents | None = None,
     ) -> None:
         note_owner(self)
         self._on_crash = on_crash
@@ -48,6 +50,7 @@ class GrpcNetwork:
         self._metadata = metadata
         self._login = login
         self._without_rate = without_rate
+        self._events = events
         self._rated: list[GrpcServer] = []
         self.connection_rates: ConnectionRateWatch | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -81,7 +84,7 @@ class GrpcNetwork:
 
     def connect(self, address: str) -> GrpcChannel:
         self._watch_files()
-        channel = GrpcChannel(address, self._settings, self._tls, self._metadata, self._login)
+        channel = GrpcChannel(address, self._settings, self._tls, self._metadata, self._login, self._events)
         self._channels = [known for known in self._channels if not known.closed]
         self._channels.append(channel)
         return channel

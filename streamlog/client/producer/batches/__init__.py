@@ -7,4 +7,5 @@ producer_batch, wire_batch      batches that accumulate records, and their encod
 identities                      producer ids and epochs in a node's responses
 batch_contexts                  trace contexts of a batch's records
 partition_queue                 the batches of one partition in order
+late_records_log                warnings while records are not acknowledged
 """

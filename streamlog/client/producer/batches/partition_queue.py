@@ -232,9 +232,28 @@ class PartitionQueue:
         """Whether no unsettled batch comes before it."""
         return all(wire.order <= other.order for other in (*self.in_flight, *self.retry))
 
+    def waits_since(self) -> float | None:
+        """When the oldest unsettled batch was opened; None: there is none."""
+        return next((batch.opened_at for batch in self.unsettled() if not batch.done), None)
+
     def expire(self, opened_before: float) -> list[ProducerBatch]:
         """Batches that were opened before then and are unsettled. The caller fails them and calls `drop_done`."""
         return [batch for batch in self.unsettled() if batch.opened_at < opened_before and not batch.done]
+
+    def why_undelivered(self) -> str:
+        """For people."""
+        if self.leader is None:
+            return "the partition has no known leader"
+        leader = f"the leader, node {self.leader.broker} at {self.leader.address}"
+        for wire in (*self.in_flight, *self.retry):
+            if wire.last_error is not None:
+                return f"last error of {leader}: {wire.last_error.code}: {wire.last_error.message}"
+        if self.needs_identity:
+            return "no node returned a producer id"
+        if self.in_flight:
+            return f"{leader}, did not answer"
+        why = "" if self.link is None or not self.link.broken else f": {self.link.broken}"
+        return f"no connection to {leader}{why}"
 
     def drop_done(self) -> None:
         """Drop batches that have failed, unless they are in flight."""

@@ -1,0 +1,231 @@
+"""What the log of a program says of its clients: what they wait for, and what they skip."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from streamlog.client.connection.connection_log import REPEAT_S, ConnectionLog
+from streamlog.errors import UnknownTopicIdError
+from streamlog.model import PartitionId, TopicPartition
+from streamlog.ports import CallInfo, NoListenerError, RpcError
+from streamlog.ports.grpc_adapter.network import GrpcNetwork
+from streamlog.ports.system import SystemClock
+
+from .consumer.test_consumer import fill, take
+from .groups.group_stage import GroupStage, perform
+from .stage import Stage, lines, play
+
+T0 = TopicPartition("t", PartitionId(0))
+ECHO = "/test.Service/Echo"
+
+
+@pytest.fixture(autouse=True)
+def informed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.INFO, "streamlog.client"):
+        yield
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(one.levelname, one.getMessage()) for one in caplog.records if one.name.startswith("streamlog.client")]
+
+
+class HandClock(SystemClock):
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_node_that_cannot_be_reached_is_named_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    clock = HandClock()
+    log = ConnectionLog(clock)
+    reason = "no connection to n1:9092: connection refused"
+    for _ in range(10):
+        log.failed("n1:9092", reason)
+        clock.now += REPEAT_S / 10
+    assert logged(caplog) == [("WARNING", f"{reason}; it is tried again")]
+    log.failed("n2:9092", "no connection to n2:9092: it\ndoes not answer")
+    log.failed("n1:9092", reason)
+    log.connected("n1:9092")
+    log.connected("n1:9092")
+    assert logged(caplog)[1:] == [
+        ("WARNING", "no connection to n2:9092: it\\ndoes not answer; it is tried again"),
+        ("WARNING", f"{reason}, for 30 s now; it is tried again"),
+        ("INFO", "connected to n1:9092, after 30 s without a connection"),
+    ]
+
+
+class Events:
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def connected(self, address: str) -> None:
+        self.all.append("connected")
+
+    def failed(self, address: str, reason: str) -> None:
+        assert address in reason
+        self.all.append("failed")
+
+    def lost(self, address: str, reason: str) -> None:
+        self.all.append(f"lost: {reason}")
+
+
+async def test_what_happens_to_connections_is_passed_on_once() -> None:
+    async def echo(request: bytes, info: CallInfo) -> bytes:
+        return request
+
+    def crash(error: Exception) -> None:
+        raise error
+
+    events = Events()
+    node, client = GrpcNetwork(on_crash=crash), GrpcNetwork(on_crash=crash, events=events)
+    server = await node.listen("127.0.0.1:0", unary={ECHO: echo}, streaming={})
+    channel = client.connect(server.address)
+    for _ in range(2):
+        assert await channel.unary(ECHO, b"x", timeout_s=9) == b"x"
+    assert events.all == ["connected"]
+    await server.close()
+    while events.all[-1] != "failed":
+        with pytest.raises(RpcError):
+            await channel.unary(ECHO, b"x", timeout_s=9)
+    with pytest.raises(NoListenerError):  # at once, without an attempt
+        await channel.unary(ECHO, b"x", timeout_s=9)
+    assert events.all[-1] == "failed"
+    server = await node.listen(server.address, unary={ECHO: echo}, streaming={})
+    while events.all[-1] != "connected":
+        await asyncio.wait([asyncio.ensure_future(channel.unary(ECHO, b"x", timeout_s=9))])
+    before = list(events.all)
+    await client.close()  # this end's own wish
+    await node.close()
+    assert events.all == before
+
+
+def test_a_connection_that_breaks_is_lost() -> None:
+    events = Events()
+
+    async def main() -> None:
+        async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"\0\0\0\4\0\0\0\0\0")  # SETTINGS
+            await reader.readuntil(b"SM\r\n\r\n")
+            asked.set_result(None)
+            await may_end
+            writer.close()
+
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        may_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(hangs_up, "127.0.0.1", 0)
+        network = GrpcNetwork(on_crash=lambda _: None, events=events)
+        channel = network.connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        call = asyncio.ensure_future(channel.unary(ECHO, b"x", timeout_s=9))
+        await asked
+        while events.all != ["connected"]:  # noqa: ASYNC110  a callback of the transport
+            await asyncio.sleep(0.001)
+        may_end.set_result(None)
+        with pytest.raises(RpcError):
+            await call
+        server.close()
+        await network.close()
+
+    asyncio.run(main())
+    assert events.all == ["connected", "lost: the peer has closed the connection"]
+
+
+def test_records_that_wait_are_warned_of_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: Stage) -> None:
+        caplog.clear()
+        logs = stage.cluster.create("t", 3)
+        async with stage.producer(linger_ms=2_000) as producer:
+            for partition in range(3):
+                await producer.send("t", b"before", partition=partition)
+            for log in logs[:2]:
+                stage.cluster.move(log, -1)
+            await asyncio.sleep(1)
+            waiting = [producer.send("t", b"x", partition=partition) for partition in range(3)]
+            await asyncio.sleep(11)
+            assert logged(caplog) == []
+            await asyncio.sleep(45)
+            reason = "the partition has no known leader"
+            assert [level for level, _ in logged(caplog)] == ["WARNING", "WARNING"]
+            assert all(reason in text and " and of 1 other partitions " in text for _, text in logged(caplog))
+            for log in logs[:2]:
+                stage.cluster.move(log, 1)
+            await asyncio.gather(*waiting)
+            await asyncio.sleep(5)
+            await producer.send("t", b"x")
+            await asyncio.sleep(5)
+            assert logged(caplog)[2:] == [
+                ("INFO", "no records have waited for more than 12 s to be acknowledged any more")
+            ]
+
+    play(story)
+
+
+def test_a_record_of_a_topic_that_is_deleted_is_not_late_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: Stage) -> None:
+        caplog.clear()
+        [log] = stage.cluster.create("t")
+        async with stage.producer() as producer:
+            await producer.send("t", b"before")
+            stage.cluster.move(log, -1)
+            await asyncio.sleep(1)
+            waiting = producer.send("t", b"x")
+            await asyncio.sleep(15)
+            stage.cluster.delete("t")
+            with pytest.raises(UnknownTopicIdError):
+                await waiting
+            await asyncio.sleep(60)
+            assert [level for level, _ in logged(caplog)] == ["WARNING", "INFO"]
+
+    play(story, seeds=1)
+
+
+def test_records_that_are_skipped_or_read_again_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: Stage) -> None:
+        caplog.clear()
+        [log] = stage.cluster.create("t")
+        fill(stage.cluster, log, lines(50))
+        log.start = 20
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([T0], start=5)
+            assert await take(consumer, 30) == lines(50)[20:]
+            [(level, skipped)] = logged(caplog)
+            assert level == "WARNING"
+            assert "reading goes on at earliest (auto.offset.reset)" in skipped
+            caplog.clear()
+            log.truncate(40)
+            stage.cluster.move(log, 1)
+            fill(stage.cluster, log, lines(20))
+            assert await take(consumer, 20) == lines(20)
+            assert logged(caplog) == [
+                (
+                    "WARNING",
+                    "t-0: the log was truncated below what was read: 10 offsets from 40 on are read again, and may be"
+                    " other records",
+                )
+            ]
+
+    play(story)
+
+
+def test_what_a_member_of_a_group_reads_is_said_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: GroupStage) -> None:
+        caplog.clear()
+        a = stage.reader("a").start()
+        await stage.shared(a)
+        b = stage.reader("b").start()
+        await stage.shared(a, b)
+        said = [text for level, text in logged(caplog) if level == "INFO" and ": member " in text]
+        assert len(said) == 3
+        assert all("group g: member " in text for text in said)
+        first, revoked, assigned = (text.split(") ", 1)[1] for text in said)
+        assert first == "reads t-0, t-1; 2 in all"
+        assert re.fullmatch("no longer reads t-[01]; 1 in all", revoked)
+        assert re.fullmatch("reads t-[01]; 1 in all", assigned)
+
+    perform(story)
