@@ -32,3 +32,10 @@ def test_a_warning_is_one_line_and_escaped() -> None:
 def test_a_program_that_configures_logging_keeps_its_own() -> None:
     (line,) = printed("logging.basicConfig(format='mine: %(message)s')").splitlines()
     assert line.startswith("mine: group ")
+
+
+def test_nodes_without_a_connection_are_left_to_the_error_of_the_command() -> None:
+    log = "logging.getLogger('streamlog.client.connection.connection_log').warning('no connection to n1:9092')"
+    program = PROGRAM.format(before="") + log
+    command = [sys.executable, "-c", program]
+    assert "n1" not in subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
