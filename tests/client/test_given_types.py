@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from streamlog.client import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer
-from streamlog.errors import InvalidRequestError
+from streamlog.client.producer.partitioner import RoundRobinPartitioner
+from streamlog.errors import InvalidConfigError, InvalidRequestError
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -108,3 +109,10 @@ def test_arguments_that_are_missing_are_those_of_the_class_that_is_used(clients:
     ):
         with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
             getattr(clients[client], method)()
+
+
+@pytest.mark.parametrize("given", ["random", RoundRobinPartitioner, 5])
+def test_a_partitioner(given: Any) -> None:
+    for kind in (Producer, AsyncProducer):
+        with pytest.raises(InvalidConfigError, match=r"^partitioner must be an object with a method `partition` or"):
+            kind(bootstrap_servers="127.0.0.1:1", partitioner=given)

@@ -39,7 +39,7 @@ from streamlog.client.producer.batches.wire_batch import ProducerIdAndEpoch
 from streamlog.client.producer.delivery import Delivery
 from streamlog.client.producer.flushing import Flushing
 from streamlog.client.producer.given_records import check_timeout
-from streamlog.client.producer.partitioner import Partitioner, partitioner_of
+from streamlog.client.producer.partitioner import Partitioner, check_partitioner, partitioner_of
 from streamlog.client.producer.producer_rules import ProducerRules
 from streamlog.client.producer.producer_topics import ProducerTopics
 from streamlog.client.producer.waiting_sends import WaitingSends
@@ -83,6 +83,7 @@ class AsyncProducer(WaitingSends, TransactionCommands):
         super().__init__(
             ProducerRules.of(self._config), guard or nullcontext(), future_type, threaded=guard is not None
         )
+        check_partitioner(partitioner)
         self._partitioner = partitioner
         self._given_ports = ports
         self._own_ports: RealPorts | None = None

@@ -17,6 +17,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
+from streamlog.client.producer.given_records import shown
 from streamlog.errors import InvalidConfigError, InvalidRequestError
 from streamlog.ports import Random
 from streamlog.records.columns.lazy_numpy import np
@@ -139,6 +140,17 @@ def partitioner_of(name: str, random: Random, *, ignore_keys: bool = False) -> P
         case "integer-modulo":
             return IntegerModuloPartitioner()
     return _of_user(name)
+
+
+def check_partitioner(given: object) -> None:
+    """What a program gives as `partitioner`. InvalidConfigError."""
+    if given is None or (not isinstance(given, (type, str, bytes)) and callable(getattr(given, "partition", None))):
+        return
+    raise InvalidConfigError(
+        f"partitioner must be an object with a method `partition` or None, not {shown(given)}; the built-in ones are"
+        " named by partitioner_class: default, round-robin, random, integer-modulo",
+        field="partitioner",
+    )
 
 
 def _of_user(name: str) -> Partitioner:
