@@ -8,10 +8,11 @@ from typing import Any
 from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.producer.async_producer import AsyncProducer
 from streamlog.ports import Ports
+from streamlog.records import encode_batch
 from streamlog.sim import Order, SimLoop, World, run
 from streamlog.sim.world import TIMER_JITTER_S
 
-from .fake_broker import FakeCluster
+from .fake_broker import FakeCluster, FakeLog
 
 
 class Stage:
@@ -52,3 +53,19 @@ def play(story: Story, *, seeds: int = 3, until_s: float = 400) -> None:
 
 def lines(count: int) -> list[bytes]:
     return [b"line %d" % number for number in range(count)]
+
+
+def fill(cluster: FakeCluster, log: FakeLog, values: list[bytes], batch: int = 10) -> None:
+    """A line each, at 1000 ms and every ms from then on."""
+    for start in range(0, len(values), batch):
+        some = values[start : start + batch]
+        times = [1000 + log.end + number for number in range(len(some))]
+        log.append(encode_batch(some, timestamps=times))
+    cluster.wake()
+
+
+async def take(consumer: AsyncConsumer, count: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    while len(values) < count:
+        values += [record.value for record in await consumer.poll(count - len(values), timeout_s=None)]
+    return values

@@ -16,9 +16,8 @@ from streamlog.ports import CallInfo, NoListenerError, RpcError
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.system import SystemClock
 
-from .consumer.test_consumer import fill, take
 from .groups.group_stage import GroupStage, perform
-from .stage import Stage, lines, play
+from .stage import Stage, fill, lines, play, take
 
 T0 = TopicPartition("t", PartitionId(0))
 ECHO = "/test.Service/Echo"

@@ -76,6 +76,7 @@ ALLOWED = {
         "access",
         "model",
         "errors",
+        "printable",
         "release",
         "ports",
         "config",

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from streamlog.client.consumer.async_consumer import AsyncConsumer
 from streamlog.client.consumer.offset_finder import AtTime, Last
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import EARLIEST, LATEST
@@ -25,25 +24,7 @@ from streamlog.model import LeaderEpoch, Offset, PartitionId, ProducerEpoch, Pro
 from streamlog.records import BatchFields, EndTransactionMarker, encode_batch, encode_end_transaction
 from tests.storage.batches import batch, poison
 
-from ..fake_broker import FakeCluster, FakeLog
-from ..stage import Stage, lines, play
-
-
-def fill(cluster: FakeCluster, log: FakeLog, values: list[bytes], batch: int = 10) -> None:
-    """A line each, at 1000 ms and every ms from then on."""
-    for start in range(0, len(values), batch):
-        some = values[start : start + batch]
-        times = [1000 + log.end + number for number in range(len(some))]
-        log.append(encode_batch(some, timestamps=times))
-    cluster.wake()
-
-
-async def take(consumer: AsyncConsumer, count: int) -> list[bytes | None]:
-    values: list[bytes | None] = []
-    while len(values) < count:
-        values += [record.value for record in await consumer.poll(count - len(values), timeout_s=None)]
-    return values
-
+from ..stage import Stage, fill, lines, play, take
 
 T0 = TopicPartition("t", PartitionId(0))
 
