@@ -22,6 +22,7 @@ RESTRICTED = {
         "api/bounds.py",
         "api/calls.py",
         "api/convert",
+        "api/entry_counts.py",
         "api/errors.py",
         "api/fetched.py",
         "api/health.py",

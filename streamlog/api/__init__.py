@@ -6,8 +6,8 @@ The proto files are the API for every language; this package connects them to th
           <--service-- message <--convert-- values, StreamlogError     <--
 
 - `service` declares a gRPC service as typed asynchronous methods over the port's handlers of bytes. It bounds
-  and parses requests, drops calls whose deadline has passed before they begin, and converts errors to status and
-  details; `responses` bounds and parses those of other nodes.
+  (`entry_counts`) and parses requests, drops calls whose deadline has passed before they begin, and converts errors to
+  status and details; `responses` bounds and parses those of other nodes.
 - `errors` maps the error tree to google.rpc.Status and back.
 - `convert` checks every field and converts it to values; protobuf ends there.
 - `health` and `reflection` are the two protocols that gRPC tools expect of every server.

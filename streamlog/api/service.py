@@ -11,7 +11,8 @@ kind, and no other. So a missing method fails at start, not when it is called.
 
 Common to all methods:
 
-- A request above the method's limit is refused before it is parsed (parsing may take thirty times its bytes).
+- A request above the method's limit is refused before it is parsed (parsing may take thirty times its bytes), and a
+  large one with too many entries in its lists (`entry_counts`).
   Unparsable messages, text that is not UTF-8, and numbers out of bounds (`bounds`) are INVALID_REQUEST.
 - A call with a guard (`CallInfo.guard`): each message is admitted before the handler gets it, and what the caller may
   not see is removed from responses. A call with an audit (`CallInfo.audit`): it gets each message before that.
@@ -30,8 +31,10 @@ from google.protobuf.message import DecodeError, Message
 from msgspec import Struct
 
 from streamlog.api.bounds import check_bounds
+from streamlog.api.entry_counts import COUNTED_BYTES_MIN, check_entry_counts
 from streamlog.api.errors import TOO_LATE, to_rpc
 from streamlog.errors import (
+    CorruptMessageError,
     InvalidRequestError,
     InvariantError,
     RequestTimedOutError,
@@ -294,8 +297,10 @@ def parse(message_type: type[Request], data: bytes, bytes_max: int) -> Request:
         )
     message = message_type()
     try:
+        if len(data) >= COUNTED_BYTES_MIN:
+            check_entry_counts(message_type, data)
         message.ParseFromString(data)
-    except DecodeError:
+    except (DecodeError, CorruptMessageError):
         raise InvalidRequestError(
             f"the request cannot be parsed as {message_type.DESCRIPTOR.full_name}, or has text that is not UTF-8",
             field="request",
