@@ -4,6 +4,7 @@ They are enforced by delay.
 
 limits          which limit holds for a caller, and what is used of it
 rate_bucket     one limit in use
+turns           the uses of one that wait
 shares          how a limit is divided among the nodes
 mutations       partitions that a request creates or deletes
 connection_rates   how fast connections may be opened; enforced by the network

@@ -20,7 +20,6 @@ reaches it may send, as they may call the methods between nodes.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeAlias
@@ -43,6 +42,7 @@ from streamlog.api.errors import to_rpc
 from streamlog.api.pb import batches_pb2 as pb
 from streamlog.api.wire_format import VARINT, tag, varint
 from streamlog.errors import Status, ThrottledError
+from streamlog.metadata.image.image import MetadataImage
 from streamlog.metadata.view import MetadataView
 from streamlog.ports import (
     CLIENT_ID_HEADER,
@@ -58,16 +58,13 @@ from streamlog.services.quotas import mutations
 from streamlog.services.quotas.call_times import SERVED_WITHIN_A_WINDOW, StreamTime, timed
 from streamlog.services.quotas.limits import QuotaCaller, QuotaLimits
 from streamlog.services.quotas.rate_bucket import RateBucket
+from streamlog.services.quotas.turns import WAIT_MIN_S, TurnQueue
 from streamlog.tls.identity import node_of
 
 TURN_MAX_S: Final = 20.0
 """Below the 30 s after which clients take a request for lost."""
 RETRY_AFTER_MAX_S: Final = 3_600.0
 """A client is not sent away for longer: uses before it may be given back, and limits raised."""
-WAIT_SLICE_S: Final = 0.25
-"""After so long a waiting use looks whether its limit has changed."""
-WAIT_MIN_S: Final = 0.001
-"""Far above the rounding of floating point: a shorter sleep may not advance the clock."""
 HELD_BYTES_MAX: Final = 64 << 20
 CALL_BYTES: Final = 16 << 10
 """Counted for each request that waits, besides its bytes: about what the port and the handler keep of a call."""
@@ -119,6 +116,16 @@ class QuotaGate:
         self._clock = clock
         self._mapping = mapping
         self._held_bytes = 0
+        self._queues: dict[RateBucket, TurnQueue] = {}  # of those in which uses wait
+        self._quotas = view.image.quotas
+        view.listen(lambda image, _: self._on_image(image))
+
+    def _on_image(self, image: MetadataImage) -> None:
+        """Uses that wait may have another limit now, or none."""
+        if image.quotas is not self._quotas:
+            self._quotas = image.quotas
+            for queue in self._queues.values():
+                queue.wake()
 
     def unary(self, method: str, handler: UnaryHandler, *, for_nodes: bool) -> UnaryHandler:
         """`for_nodes`: nodes connect to this listener."""
@@ -282,14 +289,20 @@ class QuotaGate:
         totals.delayed += 1
         bucket.throttled_count += 1
         bucket.waiting += 1
+        queue = self._queues.get(bucket)
+        if queue is None:
+            queue = self._queues[bucket] = TurnQueue(bucket, self._clock)
         try:
             until = math.inf if wait_max_s is None else began + wait_max_s
             while left_s > 0 and now < until and self.limits.bucket(key, caller) is bucket:
-                await asyncio.sleep(min(max(left_s, WAIT_MIN_S), WAIT_SLICE_S, until - now))
+                await queue.wait(place, None if wait_max_s is None else max(until - now, WAIT_MIN_S))
                 now = self._clock.monotonic()
                 left_s = bucket.left_s(place, now)
         finally:
             bucket.waiting -= 1
+            if not bucket.waiting:
+                del self._queues[bucket]
+                bucket.on_sooner = None
             waited_s = self._clock.monotonic() - began
             totals.seconds += waited_s
             bucket.throttled_s += waited_s

@@ -2,8 +2,8 @@
 
 A limit holds for all nodes together; each has a share of it (`shares`). request_percentage is of each node's own time,
 so each node has all of it. Limits come from the image. When its quotas change, callers are looked up again: at their
-next use, and those that wait within WAIT_SLICE_S (`gate`). A bucket belongs to a key and a holder, and outlives a
-change of its rate.
+next use, and those that wait at once (`gate`). A bucket belongs to a key and a holder, and outlives a change of its
+rate.
 
 Client ids are what clients say, so what is kept by them is bounded: beyond BUCKETS_MAX the oldest bucket is dropped,
 one in which no caller waits before others.
@@ -110,7 +110,7 @@ class QuotaLimits:
             if known[0] == _OF_EACH_NODE:
                 continue
             is_reported = bucket.used_for_s(now) >= REPORTED_AFTER_S
-            bucket.rate = share(known, bucket.limit) if is_reported else bucket.limit / nodes
+            bucket.change_rate(share(known, bucket.limit) if is_reported else bucket.limit / nodes, now)
 
     def _node_count(self) -> int:
         return max(1, sum(not broker.fenced for broker in self._view.image.brokers.values()))
@@ -130,7 +130,7 @@ class QuotaLimits:
             )
             if len(self._buckets) >= BUCKETS_MAX:
                 self._drop_one()
-        bucket.rate *= limit.rate / bucket.limit
+        bucket.change_rate(bucket.rate * limit.rate / bucket.limit, self._clock.monotonic())
         bucket.limit = limit.rate
         self._buckets[key, limit.holder] = bucket
         return bucket

@@ -14,6 +14,7 @@ longer, as Kafka's samples forget it by then.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Callable
 from typing import Final
 
 GAPS_MAX: Final = 100
@@ -33,10 +34,11 @@ class RateBucket:
         "_gaps",
         "_in_use_since",
         "_now",
+        "_rate",
         "_served",
         "_taken",
         "limit",
-        "rate",
+        "on_sooner",
         "throttled_count",
         "throttled_s",
         "typical",
@@ -45,11 +47,10 @@ class RateBucket:
     )
 
     def __init__(self, limit: float, rate: float, now: float, *, burst_s: float, charge_max_s: float) -> None:
-        """`rate`: this node's share of `limit`, in units a second; both may be changed at any time. `now`: of a
-        monotonic clock.
-        """
+        """`rate`: this node's share of `limit`, in units a second. `now`: of a monotonic clock."""
         self.limit = limit
-        self.rate = rate
+        self._rate = rate
+        self.on_sooner: Callable[[], None] | None = None  # called when turns come sooner than `left_s` said
         self.waiting = 0  # uses
         self.throttled_count = 0  # uses that were delayed or refused, and by how much in all
         self.throttled_s = 0.0
@@ -65,6 +66,17 @@ class RateBucket:
         self._taken = (0.0, 0, now)  # charged, throttled and when, as of the last `take_use`
 
     @property
+    def rate(self) -> float:
+        return self._rate
+
+    def change_rate(self, rate: float, now: float) -> None:
+        """From now on."""
+        self._advance(now)
+        is_sooner, self._rate = rate > self._rate, rate
+        if is_sooner:
+            self._sooner()
+
+    @property
     def is_full(self) -> bool:
         """As of the last call."""
         return self._served >= self._charged
@@ -76,7 +88,7 @@ class RateBucket:
 
     def place_of(self, amount: float) -> float:
         """That a use of `amount` would have."""
-        return self._charged + min(amount, self.rate * self._charge_max_s)
+        return self._charged + min(amount, self._rate * self._charge_max_s)
 
     def charge(self, amount: float, now: float) -> float:
         """A use of `amount` units. Returns its place."""
@@ -107,28 +119,35 @@ class RateBucket:
             self._charged = begin
         elif len(self._gaps) < GAPS_MAX:
             insort(self._gaps, (begin, place - begin))
+            self._sooner()
 
     def settle(self, expected: float, amount: float, now: float) -> None:
         """A use that was charged as `expected` has ended, and was of `amount`."""
         self.used += amount
         self.typical = max(TYPICAL_MIN, self.typical + (amount - self.typical) * TYPICAL_WEIGHT)
-        most = self.rate * self._charge_max_s
+        most = self._rate * self._charge_max_s
         self.refund(min(expected, most) - min(amount, most), now)
 
     def refund(self, amount: float, now: float) -> None:
         """So much of a use whose turn has come did not happen: those behind it move forward; below 0, backward."""
         self._served += amount
         self._advance(now)
+        if amount > 0:
+            self._sooner()
 
     def left_s(self, place: float, now: float) -> float:
         """0: it is its turn."""
         self._advance(now)
         skipped = sum(size for begin, size in self._gaps if begin < place)
-        return max(0.0, (place - skipped - self._served) / self.rate)
+        return max(0.0, (place - skipped - self._served) / self._rate)
+
+    def _sooner(self) -> None:
+        if self.on_sooner is not None:
+            self.on_sooner()
 
     def _advance(self, now: float) -> None:
-        self._served += max(0.0, now - self._now) * self.rate
+        self._served += max(0.0, now - self._now) * self._rate
         while self._gaps and self._served >= self._gaps[0][0]:
             self._served += self._gaps.pop(0)[1]
-        self._served = min(self._served, self._charged + self.rate * self._burst_s)
+        self._served = min(self._served, self._charged + self._rate * self._burst_s)
         self._now = now

@@ -284,7 +284,7 @@ def test_heartbeats_do_not_wait_where_no_more_bytes_may_wait(monkeypatch: pytest
     async def work(setup: Setup) -> None:
         setup.limit(1)
         await setup.call(1.0)
-        waiting = [asyncio.ensure_future(setup.call(0.0001, HEARTBEAT)) for _ in range(10)]
+        waiting = [asyncio.ensure_future(setup.call(0.1, HEARTBEAT)) for _ in range(10)]
         await asyncio.sleep(0.01)
         assert sum(not one.done() for one in waiting) == 2
         await asyncio.gather(*waiting)

@@ -20,6 +20,7 @@ from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.quotas import gate as gate_module
 from streamlog.services.quotas import limits as limits_module
 from streamlog.services.quotas.gate import CALL_BYTES, HELD_BYTES_MAX
+from streamlog.services.quotas.rate_bucket import RateBucket
 from streamlog.tls.identity import node_uri
 from tests.services.quotas.gated import FETCH, FETCH_STREAM, PRODUCE_STREAM, RATE, Messages, Setup, called, story
 
@@ -60,6 +61,95 @@ def test_a_limit_that_is_set_or_removed_applies_within_a_second() -> None:
         assert setup.bytes_until(20.0) - slow == pytest.approx(10 * RATE, rel=0.2)
         setup.limit(None)
         await asyncio.wait_for(running, 1.0)
+
+    story(work)
+
+
+def test_uses_that_wait_do_not_look_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may wait."""
+    looks: list[float] = []
+    left_s = RateBucket.left_s
+
+    def counted(bucket: RateBucket, place: float, now: float) -> float:
+        looks.append(now)
+        return left_s(bucket, place, now)
+
+    monkeypatch.setattr(RateBucket, "left_s", counted)
+
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE)
+        await setup.publish(RATE)
+        others = [called(metadata={CLIENT_ID_HEADER: f"client-{number}"}) for number in range(15)]
+        for other in others:
+            await setup.publish(RATE, other)
+        began = setup.clock.monotonic()
+        await asyncio.gather(
+            *(setup.publish(RATE) for _ in range(15)), *(setup.publish(10 * RATE, other) for other in others)
+        )
+        assert setup.clock.monotonic() - began > 14
+        assert len(looks) < 30 * 8  # 1,800 with four looks a second
+        assert not setup.gate._queues
+
+    story(work)
+
+
+def test_each_use_goes_on_when_it_is_its_turn_whoever_leaves() -> None:
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE)
+        await setup.publish(RATE)
+        ended: list[float] = []
+
+        async def one() -> None:
+            await setup.publish(RATE // 10)
+            ended.append(setup.clock.monotonic())
+
+        waiting = [asyncio.ensure_future(one()) for _ in range(190)]
+        await asyncio.sleep(0.05)
+        for one_of_three in waiting[1::3]:
+            one_of_three.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait(waiting)
+        assert ended == [pytest.approx(at / 10, abs=0.02) for at in range(1, 128)]
+        assert not setup.gate._queues
+
+    story(work)
+
+
+def test_uses_that_wait_no_longer_are_not_kept() -> None:
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE)
+        await setup.publish(RATE)
+        first = asyncio.ensure_future(setup.publish(5 * RATE))
+        await asyncio.sleep(0.01)
+        (queue,) = setup.gate._queues.values()
+        for _ in range(1_000):
+            another = asyncio.ensure_future(setup.publish(1_000))
+            await asyncio.sleep(0)
+            another.cancel()
+            await asyncio.wait([another])
+            assert len(queue._waiting) < 100
+        first.cancel()
+        await asyncio.wait([first])
+        assert not queue._waiting
+        assert queue._timer is None
+
+    story(work)
+
+
+def test_a_higher_rate_applies_to_those_that_wait_at_once() -> None:
+    """As when another node no longer uses its share."""
+
+    async def work(setup: Setup) -> None:
+        setup.limit(RATE)
+        await setup.publish(RATE)
+        running = [asyncio.ensure_future(setup.publish(10 * RATE)) for _ in range(2)]
+        await asyncio.sleep(1)
+        for bucket in setup.limits.buckets.values():
+            bucket.change_rate(19 * RATE, setup.clock.monotonic())
+        await asyncio.sleep(0.5)
+        assert sum(one.done() for one in running) == 1
+        await asyncio.sleep(0.6)
+        assert all(one.done() for one in running)
 
     story(work)
 
