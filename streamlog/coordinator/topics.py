@@ -32,8 +32,8 @@ class ImageTopics:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._names: tuple[str, ...] | None = None  # ascending; built for the first pattern
-        self._matching: dict[str, tuple[str, ...]] = {}  # the last that was asked for stands last
+        self._names: tuple[tuple[str, TopicId], ...] | None = None  # built for the first pattern
+        self._matching: dict[str, tuple[TopicId, ...]] = {}  # the last that was asked for stands last
 
     def following(self, image: MetadataImage, delta: MetadataDelta | None) -> tuple[ImageTopics, bool]:
         """The topics of the next image, and whether they differ for groups: in topics or partition counts. Leaders
@@ -79,14 +79,14 @@ class ImageTopics:
         if pattern not in self._matching:
             _compiled(pattern, NEW_PATTERN_BYTES_MAX)
 
-    def matching(self, pattern: str) -> tuple[str, ...]:
+    def matching(self, pattern: str) -> tuple[TopicId, ...]:
         found = self._matching.pop(pattern, None)
         if found is None:
             wanted = _compiled(pattern)
             if self._names is None:
-                names = (topic.name for topic in self._image.topics.values())
-                self._names = tuple(sorted(name for name in names if name not in INTERNAL_TOPICS))
-            found = tuple(name for name in self._names if wanted.fullmatch(name))
+                names = ((topic.name, topic_id) for topic_id, topic in self._image.topics.items())
+                self._names = tuple((name, topic_id) for name, topic_id in names if name not in INTERNAL_TOPICS)
+            found = tuple(topic_id for name, topic_id in self._names if wanted.fullmatch(name))
             if len(self._matching) >= PATTERNS_MAX:
                 del self._matching[next(iter(self._matching))]
         self._matching[pattern] = found

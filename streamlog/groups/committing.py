@@ -25,7 +25,7 @@ from streamlog.groups.assignors.problem import GroupPartition
 from streamlog.groups.decision import GroupContext, GroupDecision
 from streamlog.groups.records import GroupKey, GroupRecord, OffsetKey, OffsetValue, TargetKey
 from streamlog.groups.state import Group
-from streamlog.groups.targets import topics_of
+from streamlog.groups.targets import subscribed_topics
 from streamlog.model import LeaderEpoch, Offset, PartitionId, TopicPartition
 
 
@@ -129,7 +129,7 @@ def delete_offsets(
     `forget_topics`.
     """
     _require_known(group)
-    subscribed = {t for member in group.members.values() for t in topics_of(member, context.topics)}
+    subscribed = subscribed_topics(group, context.topics)
     results: list[StreamlogError | None] = []
     records = []
     known = {*group.offsets, *_places(pending)}

@@ -43,8 +43,8 @@ class Topics(Protocol):
         """InvalidRegularExpressionError for one that a member may not bring to its group."""
         ...
 
-    def matching(self, pattern: str) -> Iterable[str]:
-        """Ascending names of the non-internal topics that the pattern fully matches.
+    def matching(self, pattern: str) -> Iterable[TopicId]:
+        """The non-internal topics whose names the pattern fully matches.
 
         InvalidRegularExpressionError.
         """

@@ -53,15 +53,17 @@ from streamlog.groups.records import (
     TargetMemberKey,
     TargetMemberValue,
 )
-from streamlog.groups.state import JOINING, Draft, Group
+from streamlog.groups.state import JOINING, Draft, Group, Subscription, subscription_of
 from streamlog.groups.targets import assign, fits_topics
 
 JOIN = 0
 LEAVE = -1
 
 
+NAMES_MAX: Final = 100_000
+"""In the lists of topics of a group's members, equal ones counted once: each decision looks up all of them."""
 PATTERNS_MAX: Final = 100
-"""Different ones of a group: each decision asks for the topics of all of them."""
+"""Different subscriptions of a group that have one: each decision asks for the topics of all of them."""
 GRACE_MS: Final = 4_000
 """Session of a member whose stream was served by a failed node: a node that was only fenced heartbeats again by then,
 or its client joins again. Clients that are members themselves keep their own session.
@@ -311,8 +313,9 @@ def _member_value(
             field="subscription.assignor",
             limit=", ".join(settings.assignors),
         )
-    if subscription.pattern and subscription.pattern not in group.patterns:
-        _check_pattern(subscription.pattern, group, context)
+    wanted = Subscription(subscription.topics, subscription.pattern)
+    if wanted not in group.subscriptions:
+        _check_new(wanted, command, group, context)
     session_timeout_ms = subscription.session_timeout_ms or settings.session_timeout_ms
     return MemberValue(
         topics=subscription.topics,
@@ -330,16 +333,35 @@ def _member_value(
     )
 
 
-def _check_pattern(pattern: str, group: Group, context: GroupContext) -> None:
-    """InvalidRequestError, InvalidRegularExpressionError: each decision looks at the topics of all patterns."""
-    if len(group.patterns) >= PATTERNS_MAX:
+def _check_new(wanted: Subscription, command: MemberHeartbeat, group: Group, context: GroupContext) -> None:
+    """InvalidRequestError, InvalidRegularExpressionError: each decision looks up all different subscriptions."""
+    names = group.names + len(wanted.topics) - _names_replaced(command, group)
+    if names > NAMES_MAX:
         raise InvalidRequestError(
-            f"the members of group {group.group_id!r} have {len(group.patterns)} different patterns, the most that a "
-            "group may have: use the same one for members that read the same topics, or several groups",
+            f"with the {len(wanted.topics)} topics of this member, the members of group {group.group_id!r} would "
+            f"subscribe to {names} names, lists that are equal counted once, and a group may to {NAMES_MAX}: give "
+            "members that read the same topics the same list, or use several groups",
+            field="subscription.topics",
+            limit=NAMES_MAX,
+        )
+    if not wanted.pattern:
+        return
+    if group.patterns >= PATTERNS_MAX:
+        raise InvalidRequestError(
+            f"the members of group {group.group_id!r} have {group.patterns} different subscriptions with a pattern, "
+            "the most that a group may have: use the same one for members that read the same topics, or several groups",
             field="subscription.pattern",
             limit=PATTERNS_MAX,
         )
-    context.topics.check_pattern(pattern)
+    context.topics.check_pattern(wanted.pattern)
+
+
+def _names_replaced(command: MemberHeartbeat, group: Group) -> int:
+    """Names that only the member has subscribed to so far, or the static one that it replaces."""
+    before = group.members.get(group.instances.get(command.instance_id, command.member_id))
+    if before is None or group.subscriptions[subscription_of(before)][1] > 1:
+        return 0
+    return len(before.topics)
 
 
 def _go_away(draft: Draft, member_id: str) -> None:

@@ -8,8 +8,10 @@ the same decision sees the earlier ones.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamlog.errors import InvariantError
 from streamlog.groups.assignors.problem import GroupPartition
@@ -39,6 +41,15 @@ JOINING = CurrentValue(epoch=0, previous_epoch=0, state=MemberState.STABLE, assi
 """The state of a member before its first assignment."""
 
 
+class Subscription(NamedTuple):
+    topics: tuple[str, ...]  # ascending, distinct
+    pattern: str = ""  # empty: none
+
+
+def subscription_of(member: MemberValue) -> Subscription:
+    return Subscription(member.topics, member.pattern)
+
+
 class Group(Struct):
     """Owned by the shard of its partition. Members are in the order in which they joined."""
 
@@ -52,7 +63,10 @@ class Group(Struct):
     claims: dict[GroupPartition, str] = field(default_factory=dict)  # the inverse of `targets`
     owners: dict[GroupPartition, str] = field(default_factory=dict)  # of partitions that are assigned or being revoked
     instances: dict[str, str] = field(default_factory=dict)  # instance id -> member id
-    patterns: dict[str, int] = field(default_factory=dict)  # that members have -> how many
+    subscriptions: dict[Subscription, tuple[tuple[str, ...], int]] = field(default_factory=dict)
+    """The different ones of the members -> the list that those with it share, and how many they are."""
+    names: int = 0  # in the lists of `subscriptions`, together
+    patterns: int = 0  # of `subscriptions`, those with a pattern
     offsets: dict[tuple[str, PartitionId], OffsetValue] = field(default_factory=dict)
 
     @property
@@ -94,7 +108,9 @@ class Group(Struct):
             claims=dict(self.claims),
             owners=dict(self.owners),
             instances=dict(self.instances),
-            patterns=dict(self.patterns),
+            subscriptions=dict(self.subscriptions),
+            names=self.names,
+            patterns=self.patterns,
             offsets=self.offsets,
         )
 
@@ -136,11 +152,18 @@ class Group(Struct):
         before = self.members.get(member_id)
         if before is not None:
             self._unsubscribe(member_id, before)
-        self.members[member_id] = value
-        if value.pattern:
-            self.patterns[value.pattern] = self.patterns.get(value.pattern, 0) + 1
+        self.members[member_id] = self._subscribe(value)
         if value.instance_id:
             self.instances[value.instance_id] = member_id
+
+    def _subscribe(self, value: MemberValue) -> MemberValue:
+        """The value, with the list of the members that have the same subscription: it may be long, and they many."""
+        topics, count = self.subscriptions.get(subscription_of(value), (value.topics, 0))
+        self.subscriptions[subscription_of(value)] = topics, count + 1
+        if not count:
+            self.names += len(topics)
+            self.patterns += bool(value.pattern)
+        return value if topics is value.topics else replace(value, topics=topics)
 
     def _remove_member(self, member_id: str) -> None:
         gone = self.members.pop(member_id, None)
@@ -150,10 +173,13 @@ class Group(Struct):
     def _unsubscribe(self, member_id: str, before: MemberValue) -> None:
         if before.instance_id and self.instances.get(before.instance_id) == member_id:
             del self.instances[before.instance_id]
-        if before.pattern:
-            self.patterns[before.pattern] -= 1
-            if not self.patterns[before.pattern]:
-                del self.patterns[before.pattern]
+        topics, count = self.subscriptions[subscription_of(before)]
+        if count > 1:
+            self.subscriptions[subscription_of(before)] = topics, count - 1
+        else:
+            del self.subscriptions[subscription_of(before)]
+            self.names -= len(topics)
+            self.patterns -= bool(before.pattern)
 
     def _set_current(self, member_id: str, value: CurrentValue) -> None:
         self._release(member_id)

@@ -7,8 +7,8 @@ from collections import Counter
 from streamlog.groups.assignors import ASSIGNORS
 from streamlog.groups.assignors.problem import GroupPartition, Problem, Subscriber
 from streamlog.groups.decision import GroupContext, Topics
-from streamlog.groups.records import MemberValue, TargetKey, TargetMemberKey, TargetMemberValue, TargetValue
-from streamlog.groups.state import Draft, Group
+from streamlog.groups.records import TargetKey, TargetMemberKey, TargetMemberValue, TargetValue
+from streamlog.groups.state import Draft, Group, Subscription
 from streamlog.model import PartitionId, TopicId
 
 
@@ -31,17 +31,21 @@ def assign(draft: Draft, context: GroupContext) -> None:
 def fits_topics(group: Group, topics: Topics) -> bool:
     """Whether the targets cover exactly the existing partitions of the subscribed topics."""
     wanted: set[GroupPartition] = set()
-    for topic_id in sorted({t for member in group.members.values() for t in topics_of(member, topics)}):
+    for topic_id in sorted(subscribed_topics(group, topics)):
         indexes = range(topics.partition_count(topic_id))
         wanted.update(GroupPartition(topic_id, PartitionId(index)) for index in indexes)
     assigned = [partition for partitions in group.targets.values() for partition in partitions]
     return len(assigned) == len(wanted) and wanted.issuperset(assigned)
 
 
-def topics_of(member: MemberValue, topics: Topics) -> frozenset[TopicId]:
-    """The existing topics of a member's subscription."""
-    names = [*member.topics, *(topics.matching(member.pattern) if member.pattern else ())]
-    return frozenset(topic_id for name in names if (topic_id := topics.id_of(name)) is not None)
+def subscribed_topics(group: Group, topics: Topics) -> frozenset[TopicId]:
+    """The existing topics that members subscribe to."""
+    return frozenset[TopicId]().union(*(_existing(wanted, topics) for wanted in group.subscriptions))
+
+
+def _existing(wanted: Subscription, topics: Topics) -> frozenset[TopicId]:
+    named = frozenset(topic_id for name in wanted.topics if (topic_id := topics.id_of(name)) is not None)
+    return named.union(topics.matching(wanted.pattern)) if wanted.pattern else named
 
 
 def _assignor_of(group: Group, supported: tuple[str, ...]) -> str:
@@ -52,10 +56,12 @@ def _assignor_of(group: Group, supported: tuple[str, ...]) -> str:
 
 
 def _problem(group: Group, topics: Topics) -> Problem:
+    # By the identity of the list, which equal subscriptions share: it costs time to hash.
+    existing = {(id(one.topics), one.pattern): _existing(one, topics) for one in group.subscriptions}
     subscribers = {
         member_id: Subscriber(
             member_id=member_id,
-            topics=topics_of(member, topics),
+            topics=existing[id(member.topics), member.pattern],
             instance_id=member.instance_id,
             rack=member.rack,
             owned=group.target(member_id),
@@ -63,7 +69,6 @@ def _problem(group: Group, topics: Topics) -> Problem:
         for member_id, member in group.members.items()
     }
     shapes = {
-        topic_id: topics.shape_of(topic_id)
-        for topic_id in sorted({topic_id for subscriber in subscribers.values() for topic_id in subscriber.topics})
+        topic_id: topics.shape_of(topic_id) for topic_id in sorted(frozenset[TopicId]().union(*existing.values()))
     }
     return Problem(subscribers, shapes)

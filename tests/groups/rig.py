@@ -77,12 +77,12 @@ class FakeTopics:
     def check_pattern(self, pattern: str) -> None:
         self.matching(pattern)
 
-    def matching(self, pattern: str) -> Iterable[str]:
+    def matching(self, pattern: str) -> Iterable[TopicId]:
         try:
             wanted = re.compile(pattern)
         except re.error as e:
             raise InvalidRegularExpressionError(f"{pattern!r}: {e}", field="subscription.pattern") from e
-        return [name for name in sorted(self._ids) if wanted.fullmatch(name)]
+        return [topic_id for name, topic_id in self._ids.items() if wanted.fullmatch(name)]
 
     def all_partitions(self, names: Iterable[str]) -> set[GroupPartition]:
         ids = [self._ids[name] for name in names if name in self._ids]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.groups.assignors import ASSIGNORS, Assignor, assign_range, assign_roundrobin, assign_uniform
+from streamlog.groups.assignors import ASSIGNORS, Assignor, assign_range, assign_roundrobin, assign_uniform, uniform
 from streamlog.groups.assignors.emptiest import Emptiest
 from streamlog.groups.assignors.leveling import Leveling
 from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, Subscriber, TopicShape
@@ -293,3 +295,21 @@ def test_more_members_than_partitions_wait() -> None:
 
 def test_names() -> None:
     assert ASSIGNORS["sticky"] is ASSIGNORS["uniform"]
+
+
+def test_topics_with_the_same_subscribers_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand topics with ten thousand subscribers each cost a heap of ten thousand for each topic."""
+    made: list[int] = []
+
+    class Counted(Emptiest):
+        def __init__(self, problem: Problem, some: Sequence[Subscriber], *others: Any) -> None:
+            made.append(len(some))
+            super().__init__(problem, some, *others)
+
+    monkeypatch.setattr(uniform, "Emptiest", Counted)
+    both = members("a", "b", topics=(0, 1, 2)) | members("c", topics=(0, 1, 3))
+    problem = group(both, dict.fromkeys(range(4), 3))
+    assert not problem.is_alike
+    assert problem.subscribers_of[TOPICS[0]] is problem.subscribers_of[TOPICS[1]]
+    assign_uniform(problem)
+    assert made == [1, 2, 3]

@@ -14,12 +14,13 @@ from streamlog.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
+from streamlog.groups import membership
 from streamlog.groups.codec import decode, encode
 from streamlog.groups.decision import MemberSessionTimer, RevocationTimer
 from streamlog.groups.membership import PATTERNS_MAX, HeartbeatAnswer, MemberHeartbeat, RemoveMember
 from streamlog.groups.reconcile import is_behind
 from streamlog.groups.records import AWAY, CurrentKey, GroupRecord, MemberState, OffsetKey, TargetMemberKey
-from streamlog.model import PartitionId
+from streamlog.model import PartitionId, TopicId
 
 from .rig import SETTINGS, Coordinator, FakeTopics, Member, settle
 
@@ -276,6 +277,60 @@ def test_the_different_patterns_of_a_group_are_bounded() -> None:
     late.beat()
     coordinator.heartbeat(replace(late.request(), subscription=replace(late.subscription, pattern="t|x0")))
     Member(coordinator, "later", topics=(), pattern="t|z").beat()
+    with pytest.raises(InvalidRequestError, match="100 different subscriptions with a pattern"):
+        Member(coordinator, "mixed", topics=("t",), pattern="t|z").beat()  # its topics are others
+
+
+def test_the_names_that_a_group_subscribes_to_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 members with 10,000 names each held gigabytes, and each decision looked up all of them."""
+    monkeypatch.setattr(membership, "NAMES_MAX", 100)
+    coordinator = make(t=4)
+    lists = [tuple(f"{letter}{n:02}" for n in range(30)) for letter in "abcd"]
+    equal = [Member(coordinator, f"equal{n}", topics=lists[0]) for n in range(40)]
+    for member in equal:
+        member.beat()
+    b, c = (Member(coordinator, name, topics=names) for name, names in zip("bc", lists[1:3], strict=True))
+    b.instance_id = "static"
+    b.beat()
+    c.beat()
+    late = Member(coordinator, "late", topics=lists[3])
+    for _ in range(2):
+        with pytest.raises(InvalidRequestError, match="would subscribe to 120 names") as caught:
+            late.beat()
+        assert caught.value.details == {"field": "subscription.topics", "limit": 100}
+        with pytest.raises(InvalidRequestError):
+            coordinator.heartbeat(replace(equal[0].request(), subscription=late.subscription))  # others have its list
+        coordinator.fail_over()
+    c.beat()
+    coordinator.heartbeat(replace(c.request(), subscription=late.subscription))
+    settle(c)
+    coordinator.heartbeat(b.request(epoch=AWAY))
+    Member(coordinator, "b2", topics=lists[2], instance_id="static").beat()
+    assert coordinator.group().names == 90
+    for member in equal:
+        member.leave()
+    assert coordinator.group().names == 60
+
+
+def test_equal_subscriptions_are_stored_and_looked_up_once() -> None:
+    looked_up: list[str] = []
+
+    class Counted(FakeTopics):
+        def id_of(self, name: str) -> TopicId | None:
+            looked_up.append(name)
+            return super().id_of(name)
+
+    names = tuple(f"topic-{n}" for n in range(30))
+    coordinator = Coordinator(Counted(**dict.fromkeys(names, 1)))
+    for n in range(20):
+        looked_up.clear()
+        Member(coordinator, f"m{n}", topics=tuple(name[:] for name in names)).beat()
+        assert len(looked_up) == len(names)
+    coordinator.fail_over()
+    assert len({id(member.topics) for member in coordinator.group().members.values()}) == 1
+    looked_up.clear()
+    assert not coordinator.refresh_topics()
+    assert len(looked_up) == len(names)
 
 
 def test_a_static_member_that_returns_keeps_its_partitions_and_nobody_notices() -> None:

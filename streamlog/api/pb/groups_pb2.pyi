@@ -182,7 +182,7 @@ class GroupSubscription(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """Topics by regular expression (RE2), which must match the whole name; in addition to `topics`. Internal topics are
-    excluded. Empty: none. At most 1,000 characters; the members of a group may have 100 different ones.
+    excluded. Empty: none. At most 1,000 characters; the members of a group may have 100 different subscriptions with one.
     """
     assignor: _builtins.str
     """uniform, range or roundrobin. Empty: the node's default. The group uses the assignor that most of its members request."""
@@ -196,7 +196,9 @@ class GroupSubscription(_message.Message):
     """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Topics by name; one that does not exist is read once it is created. At most 10,000."""
+        """Topics by name; one that does not exist is read once it is created. At most 10,000; the lists of all members of a group
+        may have 100,000 names together, where equal subscriptions count once.
+        """
 
     def __init__(
         self,

@@ -1048,7 +1048,7 @@ class ConsumeJoin(_message.Message):
     """1 to 249 characters."""
     pattern: _builtins.str
     """Topics by regular expression (RE2), which must match the whole name; in addition to `topics`. Empty: none.
-    The members of a group may have 100 different ones.
+    The members of a group may have 100 different subscriptions with one.
     """
     instance_id: _builtins.str
     """Makes the member static (KIP-345): a member that joins again with the same id before its session expires keeps its
@@ -1086,7 +1086,9 @@ class ConsumeJoin(_message.Message):
     """Default: UNKNOWN_TOPIC_POLICY_WAIT."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Topics by name. At most 10,000."""
+        """Topics by name. At most 10,000; the lists of all members of a group may have 100,000 names together, where equal
+        subscriptions count once.
+        """
 
     def __init__(
         self,

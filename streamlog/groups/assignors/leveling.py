@@ -28,9 +28,7 @@ class Leveling:
 
     def __init__(self, problem: Problem, owned: Mapping[str, list[GroupPartition]]) -> None:
         self._problem = problem
-        self._takers = {
-            topic_id: [member.member_id for member in members] for topic_id, members in problem.subscribers_of.items()
-        }
+        self._takers = problem.subscribers_of
         self._counts = dict.fromkeys(owned, 0)
         self._held: dict[str, dict[TopicId, list[tuple[bool, bool, GroupPartition]]]] = {name: {} for name in owned}
         for name, mine in owned.items():
@@ -62,13 +60,21 @@ class Leveling:
         """
         limit = self._counts[source] - 2
         came_by: dict[str, _Step] = {}
-        seen = set(closed)
+        seen: set[TopicId] = set()
+        reached: set[int] = set()  # identities of tuples of subscribers: many topics may share one
         queue = deque([source])
         while queue:
             giver = queue.popleft()
-            for topic_id in sorted(self._held[giver].keys() - seen):
+            for topic_id in sorted(one for one in self._held[giver] if one not in seen and one not in closed):
                 seen.add(topic_id)
-                takers = [name for name in self._takers[topic_id] if name != source and name not in came_by]
+                if id(self._takers[topic_id]) in reached:
+                    continue
+                reached.add(id(self._takers[topic_id]))
+                takers = [
+                    member.member_id
+                    for member in self._takers[topic_id]
+                    if member.member_id != source and member.member_id not in came_by
+                ]
                 emptiest = min(takers, key=self._counts.__getitem__, default=source)
                 if self._counts[emptiest] <= limit:
                     return [_Step(giver, topic_id, emptiest), *_walk_back(came_by, source, giver)]

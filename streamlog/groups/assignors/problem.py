@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -49,19 +50,38 @@ class Problem(Struct, frozen=True, dict=True):
         return tuple(sorted(self.subscribers.values(), key=lambda s: (not s.instance_id, s.instance_id, s.member_id)))
 
     @cached_property
+    def _lists(self) -> Mapping[int, frozenset[TopicId]]:
+        """The sets of topics by identity: thousands of members may share one with thousands of topics."""
+        return {id(member.topics): member.topics for member in self.members}
+
+    @cached_property
     def topic_ids(self) -> tuple[TopicId, ...]:
         """Existing topics with a subscriber, ascending."""
-        wanted = {topic_id for subscriber in self.members for topic_id in subscriber.topics}
+        wanted = frozenset[TopicId]().union(*self._lists.values())
         return tuple(sorted(topic_id for topic_id in wanted if topic_id in self.topics))
 
     @cached_property
     def subscribers_of(self) -> Mapping[TopicId, tuple[Subscriber, ...]]:
-        return {topic_id: tuple(s for s in self.members if topic_id in s.topics) for topic_id in self.topic_ids}
+        """Topics with the same subscribers share a tuple."""
+        places: dict[int, list[int]] = {key: [] for key in self._lists}
+        for place, member in enumerate(self.members):
+            places[id(member.topics)].append(place)
+        lists_of: dict[TopicId, list[int]] = {topic_id: [] for topic_id in self.topic_ids}
+        for key, topics in self._lists.items():
+            for topic_id in topics & lists_of.keys():
+                lists_of[topic_id].append(key)
+        found: dict[tuple[int, ...], tuple[Subscriber, ...]] = {}
+        for keys in set(map(tuple, lists_of.values())):
+            found[keys] = tuple(
+                self.members[place] for place in sorted(chain.from_iterable(places[key] for key in keys))
+            )
+        return {topic_id: found[tuple(keys)] for topic_id, keys in lists_of.items()}
 
     @cached_property
     def is_alike(self) -> bool:
         """All members subscribe to the same existing topics."""
-        return all(len(subscribers) == len(self.members) for subscribers in self.subscribers_of.values())
+        existing = frozenset(self.topic_ids)
+        return all(existing <= topics for topics in self._lists.values())
 
     def partitions_of(self, topic_id: TopicId) -> list[GroupPartition]:
         count = self.topics[topic_id].partition_count

@@ -11,14 +11,16 @@ from streamlog.groups.assignors.problem import Assignment, GroupPartition, Probl
 
 
 def assign_range(problem: Problem) -> Assignment:
-    order = sorted(problem.members, key=_place)  # stable: members of equal place stay in the order of the problem
     owned: dict[str, list[GroupPartition]] = {}
+    ordered: dict[int, list[Subscriber]] = {}  # by the identity of the tuple, which many topics may share
     for topic_id in problem.topic_ids:
-        takers = [member for member in order if topic_id in member.topics]
-        partitions = problem.partitions_of(topic_id)
+        subscribers, partitions = problem.subscribers_of[topic_id], problem.partitions_of(topic_id)
+        if id(subscribers) not in ordered:
+            ordered[id(subscribers)] = sorted(subscribers, key=_place)  # stable: those of equal place keep their order
+        takers = ordered[id(subscribers)]
         size, longer = divmod(len(partitions), len(takers))
         begin = 0
-        for index, member in enumerate(takers):
+        for index, member in enumerate(takers[: len(partitions)]):
             end = begin + size + (index < longer)
             owned.setdefault(member.member_id, []).extend(partitions[begin:end])
             begin = end

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from streamlog.groups.assignors.problem import Assignment, GroupPartition, Problem, as_assignment
 
 
 def assign_roundrobin(problem: Problem) -> Assignment:
     members = problem.members
+    place_of = {member.member_id: place for place, member in enumerate(members)}
+    places: dict[int, list[int]] = {}  # by the identity of the tuple of subscribers, which many topics may share
     owned: dict[str, list[GroupPartition]] = {}
     turn = 0
     for topic_id in problem.topic_ids:
+        subscribers = problem.subscribers_of[topic_id]
+        if id(subscribers) not in places:
+            places[id(subscribers)] = [place_of[member.member_id] for member in subscribers]
+        here = places[id(subscribers)]
         for partition in problem.partitions_of(topic_id):
-            while topic_id not in members[turn % len(members)].topics:
-                turn += 1
-            owned.setdefault(members[turn % len(members)].member_id, []).append(partition)
-            turn += 1
+            place = here[bisect_left(here, turn) % len(here)]
+            owned.setdefault(members[place].member_id, []).append(partition)
+            turn = (place + 1) % len(members)
     return as_assignment(problem, owned)

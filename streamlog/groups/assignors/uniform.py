@@ -105,7 +105,9 @@ def _share_near(
 def _give_to_the_emptiest(problem: Problem, owned: dict[str, list[GroupPartition]]) -> None:
     takers = problem.subscribers_of
     free = sorted(_free(problem, owned), key=lambda p: (len(takers[p.topic_id]), p))
-    for topic_id, partitions in groupby(free, key=lambda p: p.topic_id):
-        emptiest = Emptiest(problem, takers[topic_id], owned)
-        for partition in partitions:
+    # Topics with the same subscribers share a tuple, so that a thousand of them do not cost a thousand heaps.
+    for _, partitions in groupby(free, key=lambda p: id(takers[p.topic_id])):
+        some = list(partitions)
+        emptiest = Emptiest(problem, takers[some[0].topic_id], owned)
+        for partition in some:
             emptiest.give(partition)
