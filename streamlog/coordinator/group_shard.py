@@ -56,11 +56,15 @@ R = TypeVar("R")
 RETRY_MS = 500
 """Pause before work that no client waits for is retried after a failed append."""
 
+REST_TIMES: Final = 10
+"""Pause between two decisions on one group: so many times what the last one took, so that a thousand members that join
+one by one leave the node nine tenths of its time."""
+REST_S_MAX: Final = 5.0
+"""Of that pause: shorter than the shortest session."""
 REST_S_PER_MEMBER: Final = 0.0002
-"""Pause between two decisions on one group: ten times what a decision takes, so that a thousand members that join one
-by one leave the node nine tenths of its time. A group of 1,000 is decided every 0.2 s (Kafka: 1 s, KIP-1263)."""
+"""The least pause, of what decisions usually take. A group of 1,000 is decided every 0.2 s (Kafka: 1 s, KIP-1263)."""
 REST_S_MIN: Final = 0.005
-"""Groups of fewer than 25 members have no pause."""
+"""Shorter pauses are left out: those of groups of fewer than 25 members, mostly."""
 
 
 class TopicsTimer(Struct, frozen=True):
@@ -77,6 +81,7 @@ class GroupShard:
         self.log = ShardLog(replica, self, clock, probe)
         self.groups: dict[str, Group] = {}
         self._context = context
+        self._clock = clock
         self._probe = probe
         self._timers: KeyedTimers[Timer | TopicsTimer] = KeyedTimers(self._on_due)
         self._pending: dict[str, list[tuple[Command, asyncio.Future[Answer]]]] = {}  # by group; decided together
@@ -349,20 +354,22 @@ class GroupShard:
         if not alive:
             return
         commands = [command for command, _ in alive]
+        began = self._clock.monotonic()
         try:
             answers = self._decide(group_id, partial(membership.decide, commands))
         except StreamlogError as error:
             answers = (error,) * len(alive)
-        self._rest(group_id)
+        self._rest(group_id, self._clock.monotonic() - began)
         for (_, future), answer in zip(alive, answers, strict=True):
             if isinstance(answer, StreamlogError):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
 
-    def _rest(self, group_id: str) -> None:
+    def _rest(self, group_id: str, took_s: float) -> None:
         """The cost of an assignment grows with the group, so a large group pauses before the next one."""
-        rest_s = len(self._group(group_id).members) * REST_S_PER_MEMBER
+        least_s = len(self._group(group_id).members) * REST_S_PER_MEMBER
+        rest_s = max(least_s, min(REST_TIMES * took_s, REST_S_MAX))
         if rest_s >= REST_S_MIN:
             loop = asyncio.get_running_loop()
             self._resting[group_id] = loop.call_later(rest_s, self._rested, group_id)

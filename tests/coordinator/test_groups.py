@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -426,6 +427,33 @@ def test_a_large_group_rests_between_its_decisions(bench: Bench, monkeypatch: py
         assert len(sizes) <= 2
 
     bench.run(come_and_go())
+
+
+def test_the_pause_of_a_group_follows_the_time_that_its_decisions_take(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few members with long lists took the loop as thousands do, and paused as a few."""
+    bench.create()
+    took_s, at = 0.1, bench.rig.machine.clock.monotonic
+    clock = bench.coordinator._clock
+    begun: list[float] = []
+    spent = 0.0
+
+    def slow(commands: Sequence[Command], group: Group, context: GroupContext) -> GroupDecision[Any]:
+        nonlocal spent
+        begun.append(at())
+        spent += took_s
+        return decide(commands, group, context)
+
+    monkeypatch.setattr(clock, "monotonic", lambda: at() + spent)
+    monkeypatch.setattr(membership, "decide", slow)
+    for name in "abc":
+        bench.beat(name)
+    assert [round(after - before, 1) for before, after in pairwise(begun)] == [1.0, 1.0]
+    took_s = 3.0
+    for name in "def":
+        bench.beat(name)
+    assert [round(after - before, 1) for before, after in pairwise(begun)][2:] == [1.0, 5.0, 5.0]
 
 
 def test_a_heartbeat_that_waits_for_the_group_s_rest_is_in_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
