@@ -3209,6 +3209,7 @@ class GroupMemberDescription(_message.Message):
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    TOPICS_AS_MEMBER_FIELD_NUMBER: _builtins.int
     member_id: _builtins.str
     """Member id."""
     instance_id: _builtins.str
@@ -3219,6 +3220,10 @@ class GroupMemberDescription(_message.Message):
     """Address of the client."""
     member_epoch: _builtins.int
     """Its epoch. -2: a static member that left temporarily."""
+    topics_as_member: _builtins.str
+    """The `member_id` of a member before it in the list, with the same topics: `subscription` leaves them out here. Only where
+    the lists of all members have more than 100,000 names. Empty: `subscription` is complete.
+    """
     @_builtins.property
     def assignment(self) -> _groups_pb2.MemberPartitions:
         """The partitions that it owns, including those that it has yet to give up."""
@@ -3242,10 +3247,11 @@ class GroupMemberDescription(_message.Message):
         assignment: _groups_pb2.MemberPartitions | None = ...,
         target: _groups_pb2.MemberPartitions | None = ...,
         subscription: _groups_pb2.GroupSubscription | None = ...,
+        topics_as_member: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "subscription", b"subscription", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_id", b"client_id", "host", b"host", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "subscription", b"subscription", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_id", b"client_id", "host", b"host", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "subscription", b"subscription", "target", b"target", "topics_as_member", b"topics_as_member"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -116,6 +116,9 @@ def listing(row: pb.GroupListing) -> GroupListing:
 
 def description(message: pb.GroupDescription) -> GroupDescription:
     known = message.HasField("coordinator")
+    members: dict[str, GroupMemberDescription] = {}
+    for one in message.members:
+        members[one.member_id] = _member(one, members.get(one.topics_as_member))
     return GroupDescription(
         group=message.group,
         state=_STATES.get(message.state, GroupState.UNKNOWN),
@@ -124,12 +127,13 @@ def description(message: pb.GroupDescription) -> GroupDescription:
         assignor=message.assignor,
         coordinator=BrokerId(message.coordinator.node_id) if known else None,
         coordinator_address=address_of(message.coordinator) if known else "",
-        members=tuple(_member(one) for one in message.members),
+        members=tuple(members.values()),
         error=from_message(message.error) if message.HasField("error") else None,
     )
 
 
-def _member(message: pb.GroupMemberDescription) -> GroupMemberDescription:
+def _member(message: pb.GroupMemberDescription, alike: GroupMemberDescription | None) -> GroupMemberDescription:
+    """`alike`: a member with the same topics, which the message leaves out then."""
     return GroupMemberDescription(
         member_id=message.member_id,
         instance_id=message.instance_id,
@@ -138,7 +142,7 @@ def _member(message: pb.GroupMemberDescription) -> GroupMemberDescription:
         epoch=message.member_epoch,
         assignment=_partitions(message.assignment),
         target=_partitions(message.target),
-        topics=tuple(message.subscription.topics),
+        topics=tuple(message.subscription.topics) if alike is None else alike.topics,
         pattern=message.subscription.pattern,
     )
 

@@ -98,6 +98,16 @@ class GroupQueries:
     # -- of single groups
 
     async def describe_groups(self, request: pb.DescribeGroupsRequest, call: Call) -> pb.DescribeGroupsResponse:
+        used = 0
+
+        async def sized(group: str) -> pb.GroupDescription:
+            nonlocal used
+            if used > PAGE_BYTES:  # it is refused below: the others need not be described
+                return pb.GroupDescription(group=group)
+            found = await one(group)
+            used += found.ByteSize()
+            return found
+
         async def one(group: str) -> pb.GroupDescription:
             try:
                 if self._is_own(group, call):
@@ -112,9 +122,9 @@ class GroupQueries:
                 return convert.not_described(group, error)
 
         response = pb.DescribeGroupsResponse(
-            groups=await call_each(convert.groups(request.groups), one, at_once=_AT_ONCE)
+            groups=await call_each(convert.groups(request.groups), sized, at_once=_AT_ONCE)
         )
-        if response.ByteSize() > PAGE_BYTES and len(response.groups) > 1:
+        if used > PAGE_BYTES and len(response.groups) > 1:
             raise InvalidRequestError(
                 f"the descriptions of {len(response.groups)} groups exceed {PAGE_BYTES} bytes: request fewer at a time",
                 field="groups",

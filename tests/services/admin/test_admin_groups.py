@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from streamlog.api.convert.admin import group_admin
 from streamlog.api.pb import admin_pb2 as pb
-from streamlog.api.pb import common_pb2
+from streamlog.api.pb import common_pb2, groups_pb2
+from streamlog.client.admin import group_values
+from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import GroupIdNotFoundError, StreamlogError, UnknownProducerIdError
+from streamlog.groups.state import Group
+from streamlog.services.admin import groups as admin_groups
 from tests.services.groups.group_calls import beat, commit, fetch, request, with_group
 from tests.services.world import ADMIN, Cluster, simulate
 
@@ -58,6 +63,52 @@ def test_one_node_lists_describes_and_deletes() -> None:
         await beat(cluster, request("b", -1))
         assert await delete(cluster, "g") == [""]
         assert await listed(cluster) == []
+
+    with_group(story)
+
+
+def test_long_lists_of_topics_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 members with the same 1,000 topics made a response of 200 MB."""
+    monkeypatch.setattr(group_admin, "NAMES_MAX", 100)
+    topics = [f"topic-{n}" for n in range(40)]
+
+    async def story(cluster: Cluster) -> None:
+        for name in "abc":
+            await beat(cluster, request(name, subscription=groups_pb2.GroupSubscription(topics=topics)))
+        await beat(cluster, request("d"))
+        (found,) = await describe(cluster, "g")
+        lists = [list(member.subscription.topics) for member in found.members]
+        assert lists == [sorted(topics), [], [], ["t"]]
+        assert [member.topics_as_member for member in found.members] == ["", "a", "a", ""]
+        assert [member.topics for member in group_values.description(found).members] == [(*sorted(topics),)] * 3 + [
+            ("t",)
+        ]
+        await beat(cluster, request("c", -1))
+        (found,) = await describe(cluster, "g")
+        assert [len(member.subscription.topics) for member in found.members] == [40, 40, 1]
+
+    with_group(story)
+
+
+def test_groups_are_described_until_the_response_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+    describe_one = GroupCoordinator.describe
+
+    async def counted(coordinator: GroupCoordinator, name: str) -> Group | None:
+        described.append(name)
+        return await describe_one(coordinator, name)
+
+    monkeypatch.setattr(admin_groups, "PAGE_BYTES", 100)
+    monkeypatch.setattr(admin_groups, "_AT_ONCE", 2)
+    monkeypatch.setattr(GroupCoordinator, "describe", counted)
+
+    async def story(cluster: Cluster) -> None:
+        await beat(cluster, request("a"))
+        with pytest.raises(StreamlogError, match="the descriptions of 10 groups exceed 100 bytes"):
+            await describe(cluster, "g", *(f"other-{n}" for n in range(9)))
+        assert len(described) <= 3
+        (found,) = await describe(cluster, "g")
+        assert found.ByteSize() > 100
 
     with_group(story)
 

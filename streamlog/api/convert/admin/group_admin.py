@@ -18,6 +18,8 @@ from streamlog.groups.state import Group
 from streamlog.model import BrokerId, TopicId
 
 GROUPS_PER_REQUEST_MAX: Final = 1_000
+NAMES_MAX: Final = 100_000
+"""In the lists of topics of a described group; beyond it, equal ones are given once."""
 _STATES: Final[Mapping[int, pb.GroupState.ValueType]] = {
     number: number for number in (pb.GROUP_STATE_EMPTY, pb.GROUP_STATE_RECONCILING, pb.GROUP_STATE_STABLE)
 }
@@ -78,8 +80,11 @@ def description(group: Group, default_assignor: str, names: Mapping[TopicId, str
         target_epoch=group.target_epoch,
         assignor=_assignor(group, default_assignor),
     )
+    is_large = sum(len(member.topics) for member in group.members.values()) > NAMES_MAX
+    first_with: dict[int, str] = {}  # by the identity of the list, which equal subscriptions share
     for member_id, member in group.members.items():
         current = group.current(member_id)
+        first = first_with.setdefault(id(member.topics), member_id) if is_large else member_id
         message.members.add(
             member_id=member_id,
             instance_id=member.instance_id,
@@ -88,7 +93,8 @@ def description(group: Group, default_assignor: str, names: Mapping[TopicId, str
             member_epoch=current.epoch,
             assignment=member_partitions(current.assigned | current.revoking, names),
             target=member_partitions(group.target(member_id), names),
-            subscription=_subscription(member),
+            subscription=_subscription(member, member.topics if first == member_id else ()),
+            topics_as_member="" if first == member_id else first,
         )
     return message
 
@@ -98,9 +104,9 @@ def _assignor(group: Group, default: str) -> str:
     return asked.most_common(1)[0][0] if asked else default
 
 
-def _subscription(member: MemberValue) -> groups_pb2.GroupSubscription:
+def _subscription(member: MemberValue, topics: Iterable[str]) -> groups_pb2.GroupSubscription:
     return groups_pb2.GroupSubscription(
-        topics=member.topics,
+        topics=topics,
         pattern=member.pattern,
         assignor=member.assignor,
         rack=member.rack,
