@@ -12,6 +12,7 @@ every decision is made on a heartbeat, and a lost hint costs time only.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -80,6 +81,7 @@ class GroupShard:
     def __init__(self, replica: LeaderReplica, context: Callable[[], GroupContext], clock: Clock, probe: Probe) -> None:
         self.log = ShardLog(replica, self, clock, probe)
         self.groups: dict[str, Group] = {}
+        self._names: list[str] | None = None  # of the groups, ascending; None until they are asked for
         self._context = context
         self._clock = clock
         self._probe = probe
@@ -105,7 +107,7 @@ class GroupShard:
             self._apply_pending(producer_id, (record,))
 
     def replay_marker(self, producer_id: ProducerId, *, commit: bool) -> None:
-        replay(self.groups, self._pending_offsets.end(producer_id, commit=commit))
+        self._replay(self._pending_offsets.end(producer_id, commit=commit))
 
     def check(self) -> None:
         for group in self.groups.values():
@@ -115,7 +117,19 @@ class GroupShard:
         for record in records:
             if isinstance(record.key, OffsetKey):
                 self._pending_offsets.on_record(record.key)
+        self._replay(records)
+
+    def _replay(self, records: Sequence[GroupRecord]) -> None:
+        names = {record.key.group for record in records}
+        before = names & self.groups.keys()
         replay(self.groups, records)
+        if self._names is None:
+            return
+        for name in names:
+            if name in self.groups and name not in before:
+                insort(self._names, name)
+            elif name in before and name not in self.groups:
+                del self._names[bisect_left(self._names, name)]
 
     def _apply_pending(self, producer_id: ProducerId, records: Sequence[GroupRecord]) -> None:
         for key, value in records:
@@ -264,6 +278,13 @@ class GroupShard:
         if is_last:
             del self._hints[group, member_id]
         return is_last
+
+    def names_behind(self, start: str, count: int) -> list[str]:
+        """The first `count` names of groups behind `start`, ascending."""
+        if self._names is None:
+            self._names = sorted(self.groups)
+        first = bisect_right(self._names, start)
+        return self._names[first : first + count]
 
     # -- background work
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from heapq import merge
+from itertools import islice
 from typing import TypeVar
 
 from streamlog.config import Config
@@ -155,10 +157,11 @@ class GroupCoordinator:
         await shard.log.wait_until_safe()
         return shard.groups.get(group)
 
-    def own_groups(self) -> list[Group]:
-        """Of all loaded shards, by name; read-only."""
-        groups = [g for shard in self._shards if shard.log.is_active for g in shard.groups.values()]
-        return sorted(groups, key=lambda group: group.group_id)
+    def own_groups(self, start: str, count: int) -> list[Group]:
+        """The first `count` behind the name `start`, of all loaded shards, by name; read-only."""
+        active = [shard for shard in self._shards if shard.log.is_active]
+        some = ([shard.groups[name] for name in shard.names_behind(start, count)] for shard in active)
+        return list(islice(merge(*some, key=lambda group: group.group_id), count))
 
     @property
     def loading(self) -> int:

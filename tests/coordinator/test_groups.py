@@ -620,4 +620,4 @@ def test_a_failed_append_is_reported(bench: Bench) -> None:
     bench.rig.rest()
     with pytest.raises(CoordinatorNotAvailableError):
         bench.beat()
-    assert bench.coordinator.own_groups() == []
+    assert bench.coordinator.own_groups("", 1) == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import islice
 from typing import Final
 
 from streamlog.broker.table.replicas import Replicas
@@ -15,12 +16,16 @@ from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.groups.state import Group
 from streamlog.metrics.families import Family, Sample, gauge, single
 
+GROUPS_MAX: Final = 1_000
+"""A commit is enough to make a group: those beyond are counted and have no series."""
+OFFSETS_MAX: Final = 100_000
+"""Series of each of the metrics by partition."""
+GROUPS_AT_ONCE: Final = 512
 OFFSETS_AT_ONCE: Final = 512
 
 
 async def group_families(groups: GroupCoordinator, replicas: Replicas, *, per_partition: bool) -> list[Family]:
-    own = groups.own_groups()
-    states = Counter(state_of(group) for group in own)
+    states, own = await _counted(groups)
     families = [
         gauge(
             "streamlog_groups",
@@ -49,6 +54,23 @@ async def group_families(groups: GroupCoordinator, replicas: Replicas, *, per_pa
     return [*families, *await _offsets(own, replicas)] if per_partition else families
 
 
+async def _counted(groups: GroupCoordinator) -> tuple[Counter[str], list[Group]]:
+    """How many groups have each state; and the first by name that have members, then others, up to GROUPS_MAX."""
+    states: Counter[str] = Counter()
+    active: list[Group] = []
+    empty: list[Group] = []
+    start = ""
+    while some := groups.own_groups(start, GROUPS_AT_ONCE):
+        for group in some:
+            states[state_of(group)] += 1
+            alike = active if group.members else empty
+            if len(alike) < GROUPS_MAX:
+                alike.append(group)
+        start = some[-1].group_id
+        await asyncio.sleep(0)
+    return states, [*active, *empty][:GROUPS_MAX]
+
+
 async def _offsets(groups: list[Group], replicas: Replicas) -> list[Family]:
     high_watermarks = {
         (leader.partition.topic, leader.partition.partition): leader.high_watermark for leader in replicas.leaders()
@@ -56,7 +78,7 @@ async def _offsets(groups: list[Group], replicas: Replicas) -> list[Family]:
     committed: list[Sample] = []
     lags: list[Sample] = []
     for group in groups:
-        for (topic, partition), value in list(group.offsets.items()):
+        for (topic, partition), value in list(islice(group.offsets.items(), OFFSETS_MAX - len(committed))):
             labels = (group.group_id, topic, str(partition))
             committed.append((labels, value.offset))
             high_watermark = high_watermarks.get((topic, partition))

@@ -6,6 +6,7 @@ coordinator that cannot be reached has errors in its rows; the other rows are co
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from streamlog.api.convert.admin import group_admin as convert
@@ -56,18 +57,20 @@ class GroupQueries:
         guard, errors = call.info.guard, dict[int, pb.NodeError]()
 
         async def list_behind(start: str) -> Round[pb.GroupListing]:
-            wanted = pb.ListGroupsRequest(states=request.states, page_token=start, page_size=round_size(size, guard))
+            count = round_size(size, guard)
+            wanted = pb.ListGroupsRequest(states=request.states, page_token=start, page_size=count)
             answers = [] if is_forwarded(call) else await self._lists_of_others(wanted, call)
             errors.update({error.node_id: error for answer in answers for error in answer.errors})
-            listings = [*self._own_listings(), *(listing for answer in answers for listing in answer.groups)]
-            # Beyond the end of another node's page, its groups are unknown.
-            known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
+            own, own_end = await self._own_listings(start, count, states)
+            listings = [*own, *(listing for answer in answers for listing in answer.groups)]
+            # Beyond the end of a node's page, its groups are unknown.
+            ends = [own_end, *(answer.next_page_token for answer in answers)]
+            known_end = min((end for end in ends if end), default=None)
             rows = [
                 listing
                 for listing in sorted(listings, key=lambda listing: listing.group)
                 if listing.group > start
                 and (known_end is None or listing.group <= known_end)
-                and (not states or listing.state in states)
                 and (guard is None or guard.may_list("GROUP", listing.group))
             ]
             return Round(rows=rows, known_end=known_end)
@@ -84,8 +87,21 @@ class GroupQueries:
         others = [broker.broker_id for broker in brokers if not broker.fenced and broker.broker_id != self._me]
         return await call_each(others, lambda other: self._ask_for_list(other, request, call), at_once=_AT_ONCE)
 
-    def _own_listings(self) -> list[pb.GroupListing]:
-        return [convert.listing(group, self._me) for group in self._coordinator.own_groups()]
+    async def _own_listings(
+        self, start: str, count: int, states: frozenset[pb.GroupState.ValueType]
+    ) -> tuple[list[pb.GroupListing], str]:
+        """More than `count` of those behind `start`, and the name up to which they are all; or all, and no name."""
+        found: list[pb.GroupListing] = []
+        while True:
+            some = self._coordinator.own_groups(start, min(count + 1, GROUPS_PER_PAGE))
+            listings = [convert.listing(group, self._me) for group in some]
+            found += [listing for listing in listings if not states or listing.state in states]
+            if not some:
+                return found, ""
+            start = some[-1].group_id
+            if len(found) > count:
+                return found, start
+            await asyncio.sleep(0)  # few of many may have the states
 
     async def _ask_for_list(self, other: BrokerId, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
         try:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from streamlog.api.pb import admin_pb2 as pb
+from streamlog.coordinator.groups import GroupCoordinator
 from streamlog.errors import StreamlogError
+from streamlog.groups.state import Group
 from streamlog.ports import CallInfo
 from streamlog.services.admin.visible_pages import Round, following_token, visible_rows
 from streamlog.services.common.forwarding import Peers
@@ -93,6 +95,10 @@ def page_of_node_2(request: Any) -> tuple[list[str], str]:
     return rest[:2], rest[1] if len(rest) > 2 else ""
 
 
+def own_groups(names: list[str], start: str, count: int) -> list[Group]:
+    return [Group(name) for name in names if name > start][:count]
+
+
 async def call_node_2(peers: Peers, node: int, method: str, request: Any, *rest: Any) -> Any:
     """Instead of Peers.call."""
     assert node == 2
@@ -116,11 +122,20 @@ def shown(method: str, data: bytes) -> tuple[list[str], str]:
     return [row.transactional_id for row in transactions.transactions], transactions.next_page_token
 
 
+OWN_GROUPS = ["a00", "a2+", HIDDEN, f"{HIDDEN}2+", "t", "x2+", "y", "z"]
+
+
 @pytest.mark.parametrize("method", ["ListGroups", "ListTransactions"])
 @pytest.mark.parametrize("size", [1, 3, 50])
 @pytest.mark.parametrize("guarded", [True, False])
-def test_pages_of_two_nodes(method: str, size: int, guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own", [[], OWN_GROUPS])
+def test_pages_of_two_nodes(
+    method: str, size: int, guarded: bool, own: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`own`: groups of the node that is asked."""
     monkeypatch.setattr(Peers, "call", call_node_2)
+    monkeypatch.setattr(GroupCoordinator, "own_groups", lambda _, start, count: own_groups(own, start, count))
+    expected = NAMES if method == "ListTransactions" else sorted([*NAMES, *own])
 
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, registered=(1, 2))
@@ -137,7 +152,7 @@ def test_pages_of_two_nodes(method: str, size: int, guarded: bool, monkeypatch: 
             if not token:
                 break
             tokens.append(token)
-        assert names == [name for name in NAMES if not guarded or not name.startswith(HIDDEN)]
+        assert names == [name for name in expected if not guarded or not name.startswith(HIDDEN)]
         assert all(token in names for token in tokens[1:])
 
     simulate(story)
