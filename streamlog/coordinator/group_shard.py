@@ -125,7 +125,7 @@ class GroupShard:
         replay(self.groups, records)
         if self._names is None:
             return
-        for name in names:
+        for name in sorted(names):
             if name in self.groups and name not in before:
                 insort(self._names, name)
             elif name in before and name not in self.groups:

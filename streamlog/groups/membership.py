@@ -359,7 +359,7 @@ def _check_new(wanted: Subscription, command: MemberHeartbeat, group: Group, con
 def _names_replaced(command: MemberHeartbeat, group: Group) -> int:
     """Names that only the member has subscribed to so far, or the static one that it replaces."""
     before = group.members.get(group.instances.get(command.instance_id, command.member_id))
-    if before is None or group.subscriptions[subscription_of(before)][1] > 1:
+    if before is None or len(group.subscriptions[subscription_of(before)]) > 1:
         return 0
     return len(before.topics)
 

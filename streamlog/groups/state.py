@@ -63,8 +63,8 @@ class Group(Struct):
     claims: dict[GroupPartition, str] = field(default_factory=dict)  # the inverse of `targets`
     owners: dict[GroupPartition, str] = field(default_factory=dict)  # of partitions that are assigned or being revoked
     instances: dict[str, str] = field(default_factory=dict)  # instance id -> member id
-    subscriptions: dict[Subscription, tuple[tuple[str, ...], int]] = field(default_factory=dict)
-    """The different ones of the members -> the list that those with it share, and how many they are."""
+    subscriptions: dict[Subscription, dict[str, None]] = field(default_factory=dict)
+    """The different ones -> the ids of the members that have it, which share its list."""
     names: int = 0  # in the lists of `subscriptions`, together
     patterns: int = 0  # of `subscriptions`, those with a pattern
     offsets: dict[tuple[str, PartitionId], OffsetValue] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Group(Struct):
             claims=dict(self.claims),
             owners=dict(self.owners),
             instances=dict(self.instances),
-            subscriptions=dict(self.subscriptions),
+            subscriptions={wanted: dict(alike) for wanted, alike in self.subscriptions.items()},
             names=self.names,
             patterns=self.patterns,
             offsets=self.offsets,
@@ -152,18 +152,20 @@ class Group(Struct):
         before = self.members.get(member_id)
         if before is not None:
             self._unsubscribe(member_id, before)
-        self.members[member_id] = self._subscribe(value)
+        self.members[member_id] = self._subscribe(member_id, value)
         if value.instance_id:
             self.instances[value.instance_id] = member_id
 
-    def _subscribe(self, value: MemberValue) -> MemberValue:
+    def _subscribe(self, member_id: str, value: MemberValue) -> MemberValue:
         """The value, with the list of the members that have the same subscription: it may be long, and they many."""
-        topics, count = self.subscriptions.get(subscription_of(value), (value.topics, 0))
-        self.subscriptions[subscription_of(value)] = topics, count + 1
-        if not count:
-            self.names += len(topics)
+        alike = self.subscriptions.setdefault(subscription_of(value), {})
+        if alike:
+            value = replace(value, topics=self.members[next(iter(alike))].topics)
+        else:
+            self.names += len(value.topics)
             self.patterns += bool(value.pattern)
-        return value if topics is value.topics else replace(value, topics=topics)
+        alike[member_id] = None
+        return value
 
     def _remove_member(self, member_id: str) -> None:
         gone = self.members.pop(member_id, None)
@@ -173,12 +175,11 @@ class Group(Struct):
     def _unsubscribe(self, member_id: str, before: MemberValue) -> None:
         if before.instance_id and self.instances.get(before.instance_id) == member_id:
             del self.instances[before.instance_id]
-        topics, count = self.subscriptions[subscription_of(before)]
-        if count > 1:
-            self.subscriptions[subscription_of(before)] = topics, count - 1
-        else:
+        alike = self.subscriptions[subscription_of(before)]
+        del alike[member_id]
+        if not alike:
             del self.subscriptions[subscription_of(before)]
-            self.names -= len(topics)
+            self.names -= len(before.topics)
             self.patterns -= bool(before.pattern)
 
     def _set_current(self, member_id: str, value: CurrentValue) -> None:

@@ -56,12 +56,13 @@ def _assignor_of(group: Group, supported: tuple[str, ...]) -> str:
 
 
 def _problem(group: Group, topics: Topics) -> Problem:
-    # By the identity of the list, which equal subscriptions share: it costs time to hash.
-    existing = {(id(one.topics), one.pattern): _existing(one, topics) for one in group.subscriptions}
+    existing: dict[str, frozenset[TopicId]] = {}  # by member; those with equal subscriptions share a set
+    for wanted, alike in group.subscriptions.items():
+        existing |= dict.fromkeys(alike, _existing(wanted, topics))
     subscribers = {
         member_id: Subscriber(
             member_id=member_id,
-            topics=existing[id(member.topics), member.pattern],
+            topics=existing[member_id],
             instance_id=member.instance_id,
             rack=member.rack,
             owned=group.target(member_id),
@@ -69,6 +70,7 @@ def _problem(group: Group, topics: Topics) -> Problem:
         for member_id, member in group.members.items()
     }
     shapes = {
-        topic_id: topics.shape_of(topic_id) for topic_id in sorted(frozenset[TopicId]().union(*existing.values()))
+        topic_id: topics.shape_of(topic_id)
+        for topic_id in sorted(frozenset[TopicId]().union(*dict.fromkeys(existing.values())))
     }
     return Problem(subscribers, shapes)

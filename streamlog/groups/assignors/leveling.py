@@ -61,15 +61,15 @@ class Leveling:
         limit = self._counts[source] - 2
         came_by: dict[str, _Step] = {}
         seen: set[TopicId] = set()
-        reached: set[int] = set()  # identities of tuples of subscribers: many topics may share one
+        reached: set[int] = set()  # kinds of topics
         queue = deque([source])
         while queue:
             giver = queue.popleft()
             for topic_id in sorted(one for one in self._held[giver] if one not in seen and one not in closed):
                 seen.add(topic_id)
-                if id(self._takers[topic_id]) in reached:
+                if self._problem.kinds[topic_id] in reached:
                     continue
-                reached.add(id(self._takers[topic_id]))
+                reached.add(self._problem.kinds[topic_id])
                 takers = [
                     member.member_id
                     for member in self._takers[topic_id]

@@ -50,38 +50,51 @@ class Problem(Struct, frozen=True, dict=True):
         return tuple(sorted(self.subscribers.values(), key=lambda s: (not s.instance_id, s.instance_id, s.member_id)))
 
     @cached_property
-    def _lists(self) -> Mapping[int, frozenset[TopicId]]:
-        """The sets of topics by identity: thousands of members may share one with thousands of topics."""
-        return {id(member.topics): member.topics for member in self.members}
+    def _lists(self) -> Mapping[frozenset[TopicId], list[int]]:
+        """The different sets of topics, with the places of their members: thousands may share one of thousands."""
+        found: dict[frozenset[TopicId], list[int]] = {}
+        for place, member in enumerate(self.members):
+            found.setdefault(member.topics, []).append(place)
+        return found
 
     @cached_property
     def topic_ids(self) -> tuple[TopicId, ...]:
         """Existing topics with a subscriber, ascending."""
-        wanted = frozenset[TopicId]().union(*self._lists.values())
+        wanted = frozenset[TopicId]().union(*self._lists)
         return tuple(sorted(topic_id for topic_id in wanted if topic_id in self.topics))
 
     @cached_property
+    def _lists_of(self) -> Mapping[TopicId, tuple[int, ...]]:
+        """The numbers of the sets that have a topic."""
+        found: dict[TopicId, list[int]] = {topic_id: [] for topic_id in self.topic_ids}
+        for number, topics in enumerate(self._lists):
+            for topic_id in sorted(topics):
+                if topic_id in found:
+                    found[topic_id].append(number)
+        return {topic_id: tuple(numbers) for topic_id, numbers in found.items()}
+
+    @cached_property
+    def kinds(self) -> Mapping[TopicId, int]:
+        """Topics with the same subscribers have the same number."""
+        numbers: dict[tuple[int, ...], int] = {}
+        return {topic_id: numbers.setdefault(lists, len(numbers)) for topic_id, lists in self._lists_of.items()}
+
+    @cached_property
     def subscribers_of(self) -> Mapping[TopicId, tuple[Subscriber, ...]]:
-        """Topics with the same subscribers share a tuple."""
-        places: dict[int, list[int]] = {key: [] for key in self._lists}
-        for place, member in enumerate(self.members):
-            places[id(member.topics)].append(place)
-        lists_of: dict[TopicId, list[int]] = {topic_id: [] for topic_id in self.topic_ids}
-        for key, topics in self._lists.items():
-            for topic_id in topics & lists_of.keys():
-                lists_of[topic_id].append(key)
-        found: dict[tuple[int, ...], tuple[Subscriber, ...]] = {}
-        for keys in set(map(tuple, lists_of.values())):
-            found[keys] = tuple(
-                self.members[place] for place in sorted(chain.from_iterable(places[key] for key in keys))
-            )
-        return {topic_id: found[tuple(keys)] for topic_id, keys in lists_of.items()}
+        """Topics of one kind share a tuple."""
+        places = list(self._lists.values())
+        found: dict[int, tuple[Subscriber, ...]] = {}
+        for topic_id, lists in self._lists_of.items():
+            if self.kinds[topic_id] not in found:
+                some = sorted(chain.from_iterable(places[number] for number in lists))
+                found[self.kinds[topic_id]] = tuple(self.members[place] for place in some)
+        return {topic_id: found[kind] for topic_id, kind in self.kinds.items()}
 
     @cached_property
     def is_alike(self) -> bool:
         """All members subscribe to the same existing topics."""
         existing = frozenset(self.topic_ids)
-        return all(existing <= topics for topics in self._lists.values())
+        return all(existing <= topics for topics in self._lists)
 
     def partitions_of(self, topic_id: TopicId) -> list[GroupPartition]:
         count = self.topics[topic_id].partition_count

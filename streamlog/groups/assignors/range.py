@@ -12,12 +12,14 @@ from streamlog.groups.assignors.problem import Assignment, GroupPartition, Probl
 
 def assign_range(problem: Problem) -> Assignment:
     owned: dict[str, list[GroupPartition]] = {}
-    ordered: dict[int, list[Subscriber]] = {}  # by the identity of the tuple, which many topics may share
+    ordered: dict[int, list[Subscriber]] = {}  # by kind of topic
     for topic_id in problem.topic_ids:
         subscribers, partitions = problem.subscribers_of[topic_id], problem.partitions_of(topic_id)
-        if id(subscribers) not in ordered:
-            ordered[id(subscribers)] = sorted(subscribers, key=_place)  # stable: those of equal place keep their order
-        takers = ordered[id(subscribers)]
+        if problem.kinds[topic_id] not in ordered:
+            ordered[problem.kinds[topic_id]] = sorted(
+                subscribers, key=_place
+            )  # stable: those of equal place keep their order
+        takers = ordered[problem.kinds[topic_id]]
         size, longer = divmod(len(partitions), len(takers))
         begin = 0
         for index, member in enumerate(takers[: len(partitions)]):

@@ -10,14 +10,14 @@ from streamlog.groups.assignors.problem import Assignment, GroupPartition, Probl
 def assign_roundrobin(problem: Problem) -> Assignment:
     members = problem.members
     place_of = {member.member_id: place for place, member in enumerate(members)}
-    places: dict[int, list[int]] = {}  # by the identity of the tuple of subscribers, which many topics may share
+    places: dict[int, list[int]] = {}  # of subscribers, by kind of topic
     owned: dict[str, list[GroupPartition]] = {}
     turn = 0
     for topic_id in problem.topic_ids:
-        subscribers = problem.subscribers_of[topic_id]
-        if id(subscribers) not in places:
-            places[id(subscribers)] = [place_of[member.member_id] for member in subscribers]
-        here = places[id(subscribers)]
+        subscribers, kind = problem.subscribers_of[topic_id], problem.kinds[topic_id]
+        if kind not in places:
+            places[kind] = [place_of[member.member_id] for member in subscribers]
+        here = places[kind]
         for partition in problem.partitions_of(topic_id):
             place = here[bisect_left(here, turn) % len(here)]
             owned.setdefault(members[place].member_id, []).append(partition)

@@ -106,7 +106,7 @@ def _give_to_the_emptiest(problem: Problem, owned: dict[str, list[GroupPartition
     takers = problem.subscribers_of
     free = sorted(_free(problem, owned), key=lambda p: (len(takers[p.topic_id]), p))
     # Topics with the same subscribers share a tuple, so that a thousand of them do not cost a thousand heaps.
-    for _, partitions in groupby(free, key=lambda p: id(takers[p.topic_id])):
+    for _, partitions in groupby(free, key=lambda p: problem.kinds[p.topic_id]):
         some = list(partitions)
         emptiest = Emptiest(problem, takers[some[0].topic_id], owned)
         for partition in some:

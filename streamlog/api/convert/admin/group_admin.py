@@ -81,10 +81,11 @@ def description(group: Group, default_assignor: str, names: Mapping[TopicId, str
         assignor=_assignor(group, default_assignor),
     )
     is_large = sum(len(member.topics) for member in group.members.values()) > NAMES_MAX
-    first_with: dict[int, str] = {}  # by the identity of the list, which equal subscriptions share
+    number_of = {one: number for number, alike in enumerate(group.subscriptions.values()) for one in alike}
+    first_with: dict[int, str] = {}  # by number of the subscription
     for member_id, member in group.members.items():
         current = group.current(member_id)
-        first = first_with.setdefault(id(member.topics), member_id) if is_large else member_id
+        first = first_with.setdefault(number_of[member_id], member_id) if is_large else member_id
         message.members.add(
             member_id=member_id,
             instance_id=member.instance_id,
