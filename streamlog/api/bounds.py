@@ -11,7 +11,6 @@ fields in requests of clients are correlation ids, which are returned unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -27,26 +26,29 @@ _LIMITS: Final = {
     FieldDescriptor.TYPE_UINT64: INT64_MAX,
     FieldDescriptor.TYPE_FIXED64: INT64_MAX,
 }
+ENTRIES_MAX: Final = 100_000
+"""Of lists of messages with unsigned fields, in a request: with more than any that a node sends."""
 OPAQUE: Final = frozenset({"correlation_id", "crc", "origin"})
 """Names of fields whose values are only returned or compared."""
 
 
-def check_bounds(message: Message) -> None:
-    """InvalidRequestError for a number out of bounds."""
-    check = _check_of(message.DESCRIPTOR)
-    if check is not None:
-        check(message, "")
+def check_bounds(message: Message, *, entries_max: int = ENTRIES_MAX) -> None:
+    """InvalidRequestError for a number out of bounds, and for more entries in lists than that: each is looked at, and
+    may take two bytes.
+    """
+    if _is_walked(message.DESCRIPTOR):
+        _Walk(entries_max).check(message, "")
 
 
 @cache
-def _check_of(descriptor: Descriptor) -> Callable[[Any, str], None] | None:
-    return _check if _is_bounded(descriptor, frozenset()) else None
+def _is_walked(descriptor: Descriptor) -> bool:
+    return _is_bounded(descriptor, frozenset())
 
 
 @cache
-def _inner_check_of(field: FieldDescriptor) -> Callable[[Any, str], None] | None:
-    """Of the messages that the field holds."""
-    return None if field.message_type is None or _is_map(field) else _check_of(field.message_type)
+def _is_walked_below(field: FieldDescriptor) -> bool:
+    """The messages that the field holds are."""
+    return field.message_type is not None and not _is_map(field) and _is_walked(field.message_type)
 
 
 def _is_bounded(descriptor: Descriptor, above: frozenset[str]) -> bool:
@@ -67,19 +69,34 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _check(message: Any, path: str) -> None:
-    for field, value in message.ListFields():
-        limit = _LIMITS.get(field.type)
-        if limit is not None:
-            if field.name in OPAQUE:
-                continue
-            for number in value if field.is_repeated else (value,):
-                if number > limit:
-                    name = path + field.name
-                    raise InvalidRequestError(f"{name} is {number}, it is at most {limit}", field=name, limit=limit)
-        elif (check := _inner_check_of(field)) is not None:
-            if field.is_repeated:
+class _Walk:
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._left = entries_max
+
+    def check(self, message: Any, path: str) -> None:
+        for field, value in message.ListFields():
+            limit = _LIMITS.get(field.type)
+            if limit is not None:
+                if field.name in OPAQUE:
+                    continue
+                for number in value if field.is_repeated else (value,):
+                    if number > limit:
+                        name = path + field.name
+                        raise InvalidRequestError(f"{name} is {number}, it is at most {limit}", field=name, limit=limit)
+            elif _is_walked_below(field):
+                if not field.is_repeated:
+                    self.check(value, f"{path}{field.name}.")
+                    continue
+                self._count(len(value), path + field.name)
                 for index, one in enumerate(value):
-                    check(one, f"{path}{field.name}[{index}].")
-            else:
-                check(value, f"{path}{field.name}.")
+                    self.check(one, f"{path}{field.name}[{index}].")
+
+    def _count(self, entries: int, name: str) -> None:
+        self._left -= entries
+        if self._left < 0:
+            raise InvalidRequestError(
+                f"the message has more than {self._entries_max} entries in its lists",
+                field=name,
+                limit=self._entries_max,
+            )

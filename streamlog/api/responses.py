@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from streamlog.api.bounds import check_bounds
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError
+
+ENTRIES_MAX: Final = 1_000_000
+"""Of lists of messages, where the sender chooses how many: a page has a tenth of it."""
 
 Response = TypeVar("Response", bound=Message)
 
@@ -20,7 +23,7 @@ def parse_response(message_type: type[Response], data: bytes, sender: str, *, by
     message = message_type()
     try:
         message.ParseFromString(data)
-        check_bounds(message)
+        check_bounds(message, entries_max=ENTRIES_MAX)
     except DecodeError:
         raise unusable(name, sender, "it cannot be parsed") from None
     except InvalidRequestError as error:

@@ -36,10 +36,13 @@ _BITS_A_BYTE: Final = 7
 WIDTH_BOUNDS: Final = tuple(1 << (_BITS_A_BYTE * width - 1) for width in range(1, 5))
 # Numbers below this are encoded by table: all of one and two bytes. A table takes half a megabyte and 2 ms to make.
 TABLE_SIZE: Final = WIDTH_BOUNDS[1]
+_ONE_BYTE: Final = tuple(bytes([number << 1]) for number in range(WIDTH_BOUNDS[0]))
 
 
 def encode_varint(number: int) -> bytes:
     """Zigzag varint of a number of up to 64 bits, signed."""
+    if 0 <= number < WIDTH_BOUNDS[0]:  # most sizes
+        return _ONE_BYTE[number]
     rest = (number << 1) ^ (number >> 63)
     out = bytearray()
     while rest > 0x7F:

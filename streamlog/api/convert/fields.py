@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from streamlog.errors import InvalidRequestError, InvalidTopicError, StreamlogError
@@ -58,9 +59,10 @@ def each(
 
 def together(lists: Iterable[Sequence[object]], field: str, *, count_max: int) -> None:
     """InvalidRequestError if the lists below the entries of `field` are too long together. Before any of them is
-    converted: each may be within its limit, and all of them keep the node busy for seconds.
+    converted: each may be within its limit, and all of them keep the node busy for seconds. Where there are more than
+    `count_max` lists, `each` refuses these, and the rest of them is not looked at.
     """
-    count = sum(len(one) for one in lists)
+    count = sum(map(len, islice(lists, count_max + 1)))
     if count > count_max:
         raise InvalidRequestError(
             f"{field} has {count} entries in all, but may have at most {count_max}", field=field, limit=count_max

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final
 
 from streamlog.api.convert.fields import (
@@ -12,6 +12,7 @@ from streamlog.api.convert.fields import (
     each,
     partition_id,
     producer_epoch,
+    together,
     topic_name,
     without_controls,
 )
@@ -128,22 +129,25 @@ def markers_request(markers: Sequence[PartitionMarker]) -> internal_pb.WriteMark
 
 def markers(message: internal_pb.WriteMarkersRequest) -> tuple[PartitionMarker, ...]:
     """InvalidRequestError, InvalidTopicError."""
-    found = []
-    for marker in message.markers:
-        partitions = each(marker.partitions, "markers.partitions", _partition, count_max=MARKERS_MAX)
-        found += [
-            PartitionMarker(
-                partition=partition,
-                producer_id=_producer_id(marker.producer_id),
-                producer_epoch=producer_epoch(marker.producer_epoch),
-                marker=EndTransactionMarker(
-                    commit=marker.commit, coordinator_epoch=at_least(marker.coordinator_epoch, 0, "coordinator_epoch")
-                ),
-                opens_next=marker.opens_next,
-            )
-            for partition in partitions
-        ]
-    return tuple(found)
+    together((one.partitions for one in message.markers), "markers", count_max=MARKERS_MAX)
+    return tuple(chain.from_iterable(each(message.markers, "markers", _markers, count_max=MARKERS_MAX)))
+
+
+def _markers(message: internal_pb.Marker) -> list[PartitionMarker]:
+    marker = EndTransactionMarker(
+        commit=message.commit, coordinator_epoch=at_least(message.coordinator_epoch, 0, "coordinator_epoch")
+    )
+    producer_id, epoch = _producer_id(message.producer_id), producer_epoch(message.producer_epoch)
+    return [
+        PartitionMarker(
+            partition=partition,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            marker=marker,
+            opens_next=message.opens_next,
+        )
+        for partition in each(message.partitions, "partitions", _partition, count_max=MARKERS_MAX)
+    ]
 
 
 def markers_written(outcomes: Iterable[MarkerOutcome]) -> internal_pb.WriteMarkersResponse:

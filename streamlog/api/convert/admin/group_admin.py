@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamlog.api.convert.fields import distinct, each, enum_value
@@ -37,9 +37,9 @@ def states(message: pb.ListGroupsRequest) -> frozenset[pb.GroupState.ValueType]:
     )
 
 
-def groups(names: Iterable[str]) -> tuple[str, ...]:
+def groups(names: Sequence[str]) -> tuple[str, ...]:
     """The groups of a request. InvalidRequestError, InvalidGroupIdError."""
-    wanted = each(list(names), "groups", lambda name: group_id(name, ""), count_min=1, count_max=GROUPS_PER_REQUEST_MAX)
+    wanted = each(names, "groups", lambda name: group_id(name, ""), count_min=1, count_max=GROUPS_PER_REQUEST_MAX)
     distinct(wanted, "groups")
     return wanted
 

@@ -5,7 +5,7 @@ commands, and its results back.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamlog.api.convert.admin.topics import replicas
@@ -128,9 +128,9 @@ def node_id(number: int, field: str = "node_id") -> BrokerId:
     return BrokerId(at_least(number, 0, field))
 
 
-def topic_partitions(messages: Iterable[common_pb2.TopicPartition], field: str) -> tuple[TopicPartition, ...]:
+def topic_partitions(messages: Sequence[common_pb2.TopicPartition], field: str) -> tuple[TopicPartition, ...]:
     """Distinct ones. InvalidRequestError, InvalidTopicError."""
-    found = each(list(messages), field, _topic_partition, count_max=BATCH_RECORDS)
+    found = each(messages, field, _topic_partition, count_max=BATCH_RECORDS)
     distinct(found, field)
     return found
 

@@ -6,7 +6,7 @@ memory or time before it gets there is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamlog.api.convert.fields import bounded, each, text, together, topic_id
@@ -134,8 +134,8 @@ def config_value(value: str, field: str = "value") -> str:
     return text(value, field, length_max=VALUE_LENGTH_MAX)
 
 
-def _assignments(messages: Iterable[pb.ReplicaAssignment]) -> tuple[Replicas, ...]:
-    return each(list(messages), "assignments", replicas, count_max=PARTITIONS_PER_REQUEST_MAX)
+def _assignments(messages: Sequence[pb.ReplicaAssignment]) -> tuple[Replicas, ...]:
+    return each(messages, "assignments", replicas, count_max=PARTITIONS_PER_REQUEST_MAX)
 
 
 def _broker_id(number: int) -> BrokerId:

@@ -43,9 +43,12 @@ def states(message: pb.ListTransactionsRequest) -> frozenset[pb.TransactionState
 
 def ids(message: pb.DescribeTransactionsRequest) -> tuple[str, ...]:
     """InvalidRequestError."""
-    names = list(message.transactional_ids)
     wanted = each(
-        names, "transactional_ids", lambda name: transactional_id(name, ""), count_min=1, count_max=IDS_PER_REQUEST_MAX
+        message.transactional_ids,
+        "transactional_ids",
+        lambda name: transactional_id(name, ""),
+        count_min=1,
+        count_max=IDS_PER_REQUEST_MAX,
     )
     distinct(wanted, "transactional_ids")
     return wanted

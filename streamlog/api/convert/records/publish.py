@@ -24,6 +24,8 @@ from streamlog.model import NO_OFFSET, Acks, Offset
 RECORDS_PER_REQUEST_MAX: Final = 10_000
 # Batches of the records, with the rest of the message, must fit the message limit of another node.
 _FREE_BYTES: Final = 1 << 20
+HEADERS_PER_REQUEST_MAX: Final = 50_000
+"""Of all records together. Each is converted and encoded by itself, in some microseconds of the event loop."""
 HEADERS_MAX: Final = 1_000
 HEADER_KEY_BYTES_MAX: Final = 32_767
 
@@ -115,6 +117,14 @@ def check_record_count(messages: Sequence[pb.PublishRecord]) -> None:
             field="records",
             limit=RECORDS_PER_REQUEST_MAX,
         )
+    headers = sum(len(message.headers) for message in messages)
+    if headers > HEADERS_PER_REQUEST_MAX:
+        raise InvalidRequestError(
+            f"the records of the request have {headers} headers, but at most {HEADERS_PER_REQUEST_MAX} in all are"
+            " allowed: send fewer records at a time",
+            field="records",
+            limit=HEADERS_PER_REQUEST_MAX,
+        )
 
 
 def new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord:
@@ -135,11 +145,10 @@ def new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord:
 
 
 def _headers(message: pb.PublishRecord, index: int) -> tuple[tuple[str, bytes | None], ...]:
+    count = len(message.headers)
+    if count > HEADERS_MAX:
+        raise _refused(index, "headers", f"it has {count} headers, but at most {HEADERS_MAX} are allowed", HEADERS_MAX)
     headers = tuple((header.key, header.value if header.HasField("value") else None) for header in message.headers)
-    if len(headers) > HEADERS_MAX:
-        raise _refused(
-            index, "headers", f"it has {len(headers)} headers, but at most {HEADERS_MAX} are allowed", HEADERS_MAX
-        )
     if max(len(key.encode()) for key, _ in headers) > HEADER_KEY_BYTES_MAX:
         reason = f"the key of a header has more than {HEADER_KEY_BYTES_MAX} bytes"
         raise _refused(index, "headers", reason, HEADER_KEY_BYTES_MAX)

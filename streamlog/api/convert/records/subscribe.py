@@ -78,7 +78,7 @@ _END_BOUNDS: Final[Mapping[int, OffsetPlace]] = {common_pb2.OFFSET_BOUND_LATEST:
 
 def subscribe_query(message: pb.SubscribeRequest) -> SubscribeQuery:
     """InvalidRequestError, InvalidTopicError."""
-    check_count(sum(len(one.partitions) for one in message.subscriptions))
+    check_count(sum(len(one.partitions) for one in message.subscriptions[: PARTITIONS_PER_REQUEST_MAX + 1]))
     subscriptions = each(
         message.subscriptions, "subscriptions", _subscription, count_min=1, count_max=PARTITIONS_PER_REQUEST_MAX
     )
