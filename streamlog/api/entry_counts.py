@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from streamlog.api.convert.groups import PARTITIONS_MAX
-from streamlog.api.convert.records.publish import RECORDS_PER_REQUEST_MAX
+from streamlog.api.convert.records.publish import HEADERS_PER_REQUEST_MAX, RECORDS_PER_REQUEST_MAX, too_many_headers
 from streamlog.api.convert.records.publish_transactions import GROUPS_MAX
 from streamlog.api.pb import batches_pb2, records_pb2
 from streamlog.api.requests import PARTITIONS_PER_REQUEST_MAX
@@ -26,6 +26,10 @@ COUNTED_BYTES_MIN: Final = 256 << 10
 """Smaller requests are parsed as they are: that takes at most some 16 MiB."""
 OTHER_FIELDS_MAX: Final = 1_000
 """Fields of a request that are no entries. Each is there once, except where a caller wants this to take long."""
+ENTRY_FIELDS: Final = 10
+"""Allowed besides for each entry that has lists itself."""
+LINKS_MAX: Final = 100_000
+"""Of all partitions of a request. A client sends one for each record of a batch that is traced."""
 
 
 class _List(Struct, frozen=True):
@@ -39,15 +43,23 @@ def _tag(message_type: type[Message], field: str) -> int:
     return tag(message_type.DESCRIPTOR.fields_by_name[field].number, LENGTH_DELIMITED)
 
 
+_LINKS: Final = _List(
+    "partitions",
+    LINKS_MAX,
+    f"linked_traceparents has more than {LINKS_MAX} entries in all, but may have at most {LINKS_MAX}",
+)
 _PARTITIONS: Final = _List(
     "partitions",
     PARTITIONS_PER_REQUEST_MAX,
     f"partitions has more than {PARTITIONS_PER_REQUEST_MAX} entries, but 1 to {PARTITIONS_PER_REQUEST_MAX} are allowed",
+    {_tag(batches_pb2.PartitionBatches, "linked_traceparents"): _LINKS},
 )
+_HEADERS: Final = _List("records", HEADERS_PER_REQUEST_MAX, too_many_headers(f"more than {HEADERS_PER_REQUEST_MAX}"))
 _RECORDS: Final = _List(
     "records",
     RECORDS_PER_REQUEST_MAX,
     f"the request has more than {RECORDS_PER_REQUEST_MAX} records, but 1 to {RECORDS_PER_REQUEST_MAX} are allowed",
+    {_tag(records_pb2.PublishRecord, "headers"): _HEADERS},
 )
 _OFFSETS: Final = _List(
     "offsets",
@@ -82,7 +94,7 @@ class _Counts:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._counts: dict[str, int] = {}  # of entries, by the problem with too many
-        self._others = 0
+        self._others_left = OTHER_FIELDS_MAX
 
     def check(self, lists: Mapping[int, _List], position: int, end: int) -> None:
         """The fields between these positions."""
@@ -94,12 +106,10 @@ class _Counts:
             known = lists.get(what)
             if known is None:
                 position = skip(data, position, end, what)
-                self._others += 1
-                if self._others > OTHER_FIELDS_MAX:
+                self._others_left -= 1
+                if self._others_left < 0:
                     raise InvalidRequestError(
-                        f"the request has more than {OTHER_FIELDS_MAX} fields beside the entries of its lists",
-                        field="request",
-                        limit=OTHER_FIELDS_MAX,
+                        "the request has thousands of fields beside the entries of its lists", field="request"
                     )
                 continue
             # As `read_varint`, for nearly all of thousands of entries without a call.
@@ -117,5 +127,6 @@ class _Counts:
             if count > known.count_max:
                 raise InvalidRequestError(known.problem, field=known.field, limit=known.count_max)
             if known.below:
+                self._others_left += ENTRY_FIELDS
                 self.check(known.below, position, position + size)
             position += size

@@ -160,8 +160,8 @@ class GroupCoordinator:
     def own_groups(self, start: str, count: int) -> list[Group]:
         """The first `count` behind the name `start`, of all loaded shards, by name; read-only."""
         active = [shard for shard in self._shards if shard.log.is_active]
-        some = ([shard.groups[name] for name in shard.names_behind(start, count)] for shard in active)
-        return list(islice(merge(*some, key=lambda group: group.group_id), count))
+        some = merge(*(shard.groups_behind(start) for shard in active), key=lambda group: group.group_id)
+        return list(islice(some, count))
 
     @property
     def loading(self) -> int:

@@ -197,14 +197,16 @@ def _stay(draft: Draft, member_id: str, command: MemberHeartbeat, context: Group
             f"it to {command.instance_id!r}: leave, and join again with that one",
             field="instance_id",
         )
-    if command.subscription is not None:
-        _subscribe(draft, member_id, replace(command, instance_id=instance_id), context)
+    subscription = command.subscription
+    if subscription is not None:
+        value = _member_value(replace(command, instance_id=instance_id), subscription, draft.group, context)
+        _subscribe(draft, member_id, value, context)
 
 
 def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None:
     if command.subscription is None:
         raise InvalidRequestError("a joining member must send its subscription", field="subscription")
-    _member_value(command, command.subscription, draft.group, context)  # raises before anything is written
+    value = _member_value(command, command.subscription, draft.group, context)  # raises before anything is written
     before = draft.group.instances.get(command.instance_id) if command.instance_id else None
     if before is not None and before != command.member_id:
         _replace_static(draft, before, command, context)
@@ -218,7 +220,7 @@ def _join(draft: Draft, command: MemberHeartbeat, context: GroupContext) -> None
         )
     if draft.group.is_away(command.member_id):
         _come_back(draft, command.member_id)
-    _subscribe(draft, command.member_id, command, context)
+    _subscribe(draft, command.member_id, value, context)
 
 
 def _replace_static(draft: Draft, before: str, command: MemberHeartbeat, context: GroupContext) -> None:
@@ -286,11 +288,9 @@ def _require_member(group: Group, command: MemberHeartbeat, topics: Topics) -> s
     return member_id
 
 
-def _subscribe(draft: Draft, member_id: str, command: MemberHeartbeat, context: GroupContext) -> None:
+def _subscribe(draft: Draft, member_id: str, value: MemberValue, context: GroupContext) -> None:
     group = draft.group
-    assert command.subscription is not None
     before = group.members.get(member_id)
-    value = _member_value(command, command.subscription, group, context)
     if before == value:
         return
     draft.write(MemberKey(group.group_id, member_id), value)
@@ -334,9 +334,12 @@ def _member_value(
 
 
 def _check_new(wanted: Subscription, command: MemberHeartbeat, group: Group, context: GroupContext) -> None:
-    """InvalidRequestError, InvalidRegularExpressionError: each decision looks up all different subscriptions."""
-    names = group.names + len(wanted.topics) - _names_replaced(command, group)
-    if names > NAMES_MAX:
+    """InvalidRequestError, InvalidRegularExpressionError: each decision looks up all different subscriptions. A group
+    that is beyond a bound may shrink.
+    """
+    replaced = _replaced(command, group)
+    names = group.names + len(wanted.topics) - len(replaced.topics)
+    if names > max(NAMES_MAX, group.names):
         raise InvalidRequestError(
             f"with the {len(wanted.topics)} topics of this member, the members of group {group.group_id!r} would "
             f"subscribe to {names} names, lists that are equal counted once, and a group may to {NAMES_MAX}: give "
@@ -346,7 +349,7 @@ def _check_new(wanted: Subscription, command: MemberHeartbeat, group: Group, con
         )
     if not wanted.pattern:
         return
-    if group.patterns >= PATTERNS_MAX:
+    if group.patterns + 1 - bool(replaced.pattern) > max(PATTERNS_MAX, group.patterns):
         raise InvalidRequestError(
             f"the members of group {group.group_id!r} have {group.patterns} different subscriptions with a pattern, "
             "the most that a group may have: use the same one for members that read the same topics, or several groups",
@@ -356,12 +359,12 @@ def _check_new(wanted: Subscription, command: MemberHeartbeat, group: Group, con
     context.topics.check_pattern(wanted.pattern)
 
 
-def _names_replaced(command: MemberHeartbeat, group: Group) -> int:
-    """Names that only the member has subscribed to so far, or the static one that it replaces."""
+def _replaced(command: MemberHeartbeat, group: Group) -> Subscription:
+    """What only the member has subscribed to so far, or the static one that it replaces."""
     before = group.members.get(group.instances.get(command.instance_id, command.member_id))
     if before is None or len(group.subscriptions[subscription_of(before)]) > 1:
-        return 0
-    return len(before.topics)
+        return Subscription(())
+    return subscription_of(before)
 
 
 def _go_away(draft: Draft, member_id: str) -> None:

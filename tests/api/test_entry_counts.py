@@ -67,11 +67,45 @@ def test_offsets_of_all_groups_are_counted_together() -> None:
     parse(PUBLISHED[1], entry(1, b"t" * LARGE) + group * 2, 2 * LARGE)
 
 
+def test_headers_of_all_records_are_counted_together() -> None:
+    one = entry(2, entry(1, b"key") + entry(3) * 500)
+    early = refusal(PUBLISHED[0], one * 101 + UNPARSABLE * LARGE)
+    with pytest.raises(InvalidRequestError) as caught:
+        check_record_count(PUBLISHED[0].FromString(one * 101).records)
+    assert early.message == caught.value.message.replace("50500", "more than 50000")
+    assert early.details == caught.value.details
+    check_record_count(parse(PUBLISHED[0], entry(1, b"t" * LARGE) + one * 100, 2 * LARGE).records)
+
+
+def test_links_of_all_partitions_are_counted_together() -> None:
+    for message_type in (batches_pb2.ProduceRequest, batches_pb2.ProduceStreamRequest):
+        early = refusal(message_type, entry(4, entry(7) * 1_001) * 100 + UNPARSABLE * LARGE)
+        assert "linked_traceparents has more than 100000 entries in all" in str(early)
+        parse(message_type, entry(3, bytes(LARGE)) + entry(4, entry(7) * 1_000) * 100, 2 * LARGE)
+
+
+def test_requests_with_as_many_entries_as_they_may_have_are_parsed() -> None:
+    """Each with all of its fields."""
+    record = records_pb2.PublishRecord(key=b"k", value=b"v", timestamp_ms=1, partition=1)
+    for _ in range(5):
+        record.headers.add(key="h", value=b"x")
+    publish = records_pb2.PublishRequest(topic="t", records=[record] * 10_000)
+    part = batches_pb2.PartitionBatches(
+        topic="t", topic_id=bytes(16), partition=1, leader_epoch=1, correlation_id=1, traceparent="t", batches=b"b"
+    )
+    part.linked_traceparents.extend(["t"] * 10)
+    produce = batches_pb2.ProduceStreamRequest(partitions=[part] * 10_000, acks=1, timeout_ms=1)
+    for message in (publish, produce):
+        data = message.SerializeToString()
+        assert len(data) > LARGE
+        assert parse(type(message), data, len(data)) == message
+
+
 @pytest.mark.parametrize("number", [1, 99])
 def test_thousands_of_other_fields_are_not_walked(number: int) -> None:
     """A walk in Python over a million of them would itself hold up the node."""
     early = refusal(PUBLISHED[0], entry(number) * (OTHER_FIELDS_MAX + 1) + UNPARSABLE * LARGE)
-    assert "more than 1000 fields beside the entries" in str(early)
+    assert "thousands of fields beside the entries" in str(early)
     parse(PUBLISHED[0], entry(number) * (OTHER_FIELDS_MAX - 1) + entry(1, b"t" * LARGE), 2 * LARGE)
 
 

@@ -312,6 +312,45 @@ def test_the_names_that_a_group_subscribes_to_are_bounded(monkeypatch: pytest.Mo
     assert coordinator.group().names == 60
 
 
+def test_a_group_beyond_its_bounds_may_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = make(t=4)
+    lists = [tuple(f"{letter}{n:02}" for n in range(30)) for letter in "abc"]
+    members = [Member(coordinator, f"m{n}", topics=names) for n, names in enumerate(lists)]
+    patterned = [Member(coordinator, f"p{n}", topics=(), pattern=f"t|x{n}") for n in range(3)]
+    for member in (*members, *patterned):
+        member.beat()
+    monkeypatch.setattr(membership, "NAMES_MAX", 50)
+    monkeypatch.setattr(membership, "PATTERNS_MAX", 2)
+    first = members[0]
+    with pytest.raises(InvalidRequestError, match="would subscribe to 91 names"):
+        coordinator.heartbeat(
+            replace(first.request(), subscription=replace(first.subscription, topics=(*lists[0], "z")))
+        )
+    coordinator.heartbeat(replace(first.request(), subscription=replace(first.subscription, topics=lists[0][:5])))
+    assert coordinator.group().names == 65
+    one = patterned[0]
+    coordinator.heartbeat(replace(one.request(), subscription=replace(one.subscription, pattern="t|other")))
+    with pytest.raises(InvalidRequestError, match="3 different subscriptions with a pattern"):
+        Member(coordinator, "p3", topics=(), pattern="t|x3").beat()
+    assert coordinator.group().patterns == 3
+
+
+def test_a_join_is_refused_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that takes over the place of another one gives up its own first, and with it its list."""
+    coordinator = make(t=4)
+    lists = [tuple(f"{letter}{n:02}" for n in range(30)) for letter in "abc"]
+    away = Member(coordinator, "s", topics=lists[0], instance_id="i")
+    others = [Member(coordinator, f"m{n}", topics=names) for n, names in enumerate(lists[1:], 1)]
+    for member in (away, *others):
+        member.beat()
+    coordinator.heartbeat(away.request(epoch=AWAY))
+    monkeypatch.setattr(membership, "NAMES_MAX", 40)
+    Member(coordinator, "m1", topics=lists[1], instance_id="i").beat()
+    assert sorted(coordinator.group().members) == ["m1", "m2"]
+    assert coordinator.group().members["m1"].topics == lists[1]
+    assert coordinator.group().names == 60
+
+
 def test_equal_subscriptions_are_stored_and_looked_up_once() -> None:
     looked_up: list[str] = []
 

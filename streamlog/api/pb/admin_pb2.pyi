@@ -3222,7 +3222,7 @@ class GroupMemberDescription(_message.Message):
     """Its epoch. -2: a static member that left temporarily."""
     topics_as_member: _builtins.str
     """The `member_id` of a member before it in the list, with the same topics: `subscription` leaves them out here. Only where
-    the lists of all members have more than 100,000 names. Empty: `subscription` is complete.
+    the names in the lists of all members have more than 1 MiB. Empty: `subscription` is complete.
     """
     @_builtins.property
     def assignment(self) -> _groups_pb2.MemberPartitions:

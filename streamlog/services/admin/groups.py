@@ -92,8 +92,9 @@ class GroupQueries:
     ) -> tuple[list[pb.GroupListing], str]:
         """More than `count` of those behind `start`, and the name up to which they are all; or all, and no name."""
         found: list[pb.GroupListing] = []
+        at_once = GROUPS_PER_PAGE if states else min(count + 1, GROUPS_PER_PAGE)  # few may have these states
         while True:
-            some = self._coordinator.own_groups(start, min(count + 1, GROUPS_PER_PAGE))
+            some = self._coordinator.own_groups(start, at_once)
             listings = [convert.listing(group, self._me) for group in some]
             found += [listing for listing in listings if not states or listing.state in states]
             if not some:
@@ -101,7 +102,7 @@ class GroupQueries:
             start = some[-1].group_id
             if len(found) > count:
                 return found, start
-            await asyncio.sleep(0)  # few of many may have the states
+            await asyncio.sleep(0)
 
     async def _ask_for_list(self, other: BrokerId, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
         try:

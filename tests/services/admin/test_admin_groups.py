@@ -72,7 +72,7 @@ def test_one_node_lists_describes_and_deletes() -> None:
 
 def test_long_lists_of_topics_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 members with the same 1,000 topics made a response of 200 MB."""
-    monkeypatch.setattr(group_admin, "NAMES_MAX", 100)
+    monkeypatch.setattr(group_admin, "NAMES_BYTES_MAX", 700)
     topics = [f"topic-{n}" for n in range(40)]
 
     async def story(cluster: Cluster) -> None:

@@ -18,8 +18,8 @@ from streamlog.groups.state import Group
 from streamlog.model import BrokerId, TopicId
 
 GROUPS_PER_REQUEST_MAX: Final = 1_000
-NAMES_MAX: Final = 100_000
-"""In the lists of topics of a described group; beyond it, equal ones are given once."""
+NAMES_BYTES_MAX: Final = 1 << 20
+"""Of the names in the lists of topics of a described group; beyond it, equal lists are given once."""
 _STATES: Final[Mapping[int, pb.GroupState.ValueType]] = {
     number: number for number in (pb.GROUP_STATE_EMPTY, pb.GROUP_STATE_RECONCILING, pb.GROUP_STATE_STABLE)
 }
@@ -80,7 +80,8 @@ def description(group: Group, default_assignor: str, names: Mapping[TopicId, str
         target_epoch=group.target_epoch,
         assignor=_assignor(group, default_assignor),
     )
-    is_large = sum(len(member.topics) for member in group.members.values()) > NAMES_MAX
+    names_bytes = sum(sum(map(len, one.topics)) * len(alike) for one, alike in group.subscriptions.items())
+    is_large = names_bytes > NAMES_BYTES_MAX
     number_of = {one: number for number, alike in enumerate(group.subscriptions.values()) for one in alike}
     first_with: dict[int, str] = {}  # by number of the subscription
     for member_id, member in group.members.items():

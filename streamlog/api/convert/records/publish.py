@@ -119,12 +119,14 @@ def check_record_count(messages: Sequence[pb.PublishRecord]) -> None:
         )
     headers = sum(len(message.headers) for message in messages)
     if headers > HEADERS_PER_REQUEST_MAX:
-        raise InvalidRequestError(
-            f"the records of the request have {headers} headers, but at most {HEADERS_PER_REQUEST_MAX} in all are"
-            " allowed: send fewer records at a time",
-            field="records",
-            limit=HEADERS_PER_REQUEST_MAX,
-        )
+        raise InvalidRequestError(too_many_headers(f"{headers}"), field="records", limit=HEADERS_PER_REQUEST_MAX)
+
+
+def too_many_headers(count: str) -> str:
+    return (
+        f"the records of the request have {count} headers, but at most {HEADERS_PER_REQUEST_MAX} in all are allowed:"
+        " send fewer records at a time"
+    )
 
 
 def new_record(message: pb.PublishRecord, index: int, now_ms: int) -> NewRecord:
