@@ -8,6 +8,7 @@ mebibyte as for one of a byte, and ends with the first entry, or field of any ot
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
@@ -93,12 +94,12 @@ def check_entry_counts(message_type: type[Message], data: bytes) -> None:
 class _Counts:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._counts: dict[str, int] = {}  # of entries, by the problem with too many
+        self._counts: defaultdict[str, int] = defaultdict(int)  # of entries, by the problem with too many
         self._others_left = OTHER_FIELDS_MAX
 
     def check(self, lists: Mapping[int, _List], position: int, end: int) -> None:
         """The fields between these positions."""
-        data = self._data
+        data, counts = self._data, self._counts
         while position < end:
             what, position = data[position], position + 1
             if what > 0x7F:
@@ -123,8 +124,8 @@ class _Counts:
                 size, position = read_varint(data, position, end)
             if size > end - position:
                 raise CorruptMessageError("a field is truncated", position=position)
-            count = self._counts[known.problem] = self._counts.get(known.problem, 0) + 1
-            if count > known.count_max:
+            counts[known.problem] += 1
+            if counts[known.problem] > known.count_max:
                 raise InvalidRequestError(known.problem, field=known.field, limit=known.count_max)
             if known.below:
                 self._others_left += ENTRY_FIELDS

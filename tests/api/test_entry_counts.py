@@ -94,7 +94,7 @@ def test_requests_with_as_many_entries_as_they_may_have_are_parsed() -> None:
         topic="t", topic_id=bytes(16), partition=1, leader_epoch=1, correlation_id=1, traceparent="t", batches=b"b"
     )
     part.linked_traceparents.extend(["t"] * 10)
-    produce = batches_pb2.ProduceStreamRequest(partitions=[part] * 10_000, acks=1, timeout_ms=1)
+    produce = batches_pb2.ProduceStreamRequest(partitions=[part] * 10_000, timeout_ms=1)
     for message in (publish, produce):
         data = message.SerializeToString()
         assert len(data) > LARGE

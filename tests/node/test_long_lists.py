@@ -130,7 +130,7 @@ async def send(channel: Channel, method: MethodDescriptor, request: bytes) -> No
 
 
 def test_the_work_for_a_request_is_not_that_of_its_bytes() -> None:
-    dear: list[str] = []
+    costly: list[str] = []
     seen: set[str] = set()
 
     async def story(nodes: Nodes) -> None:
@@ -148,10 +148,10 @@ def test_the_work_for_a_request_is_not_that_of_its_bytes() -> None:
                 count = by_process(counts)["n1"]
                 seen.add(method.name)
                 if count > CALLS_MAX:
-                    dear.append(f"{method.name} {shape}: {count} calls, most of them of {counts.most_common(3)}")
+                    costly.append(f"{method.name} {shape}: {count} calls, most of them of {counts.most_common(3)}")
         await channel.close()
         await client.spawn(calls.close())
 
     run_story(story, voters=1)
-    assert dear == []
+    assert costly == []
     assert {"Publish", "GroupHeartbeat", "CreateTopics", "AlterPartition"} <= seen
