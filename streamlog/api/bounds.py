@@ -27,7 +27,7 @@ _LIMITS: Final = {
     FieldDescriptor.TYPE_FIXED64: INT64_MAX,
 }
 ENTRIES_MAX: Final = 100_000
-"""Of lists of messages with unsigned fields, in a request: with more than any that a node sends."""
+"""Of lists with unsigned numbers, in a request: more than any has that a node sends."""
 OPAQUE: Final = frozenset({"correlation_id", "crc", "origin"})
 """Names of fields whose values are only returned or compared."""
 
@@ -80,6 +80,8 @@ class _Walk:
             if limit is not None:
                 if field.name in OPAQUE:
                     continue
+                if field.is_repeated:
+                    self._count(len(value), path + field.name)
                 for number in value if field.is_repeated else (value,):
                     if number > limit:
                         name = path + field.name

@@ -10,7 +10,7 @@ from streamlog.api.bounds import check_bounds
 from streamlog.errors import BrokerNotAvailableError, InvalidRequestError
 
 ENTRIES_MAX: Final = 1_000_000
-"""Of lists of messages, where the sender chooses how many: a page has a tenth of it."""
+"""Of lists with unsigned numbers. A node asks others for thousands of replicas at a time."""
 
 Response = TypeVar("Response", bound=Message)
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import pytest
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
@@ -19,10 +20,12 @@ from google.protobuf.message import Message
 from streamlog.node import Node
 from streamlog.node.served_methods import CLIENT_FILES, NODE_FILES
 from streamlog.ports import Channel, RpcError
+from streamlog.sim.wires.fabric import Certificate
+from streamlog.tls.identity import node_uri
 from tests.calls.counting import by_process, counted_calls
 
 from .calls import Calls, until_done
-from .kit import Nodes, run_story
+from .kit import PORT, Nodes, run_story
 from .plausible import DEPTH_MAX, Plausible, is_map
 
 METHODS: Final = [
@@ -42,6 +45,14 @@ CALLS_MAX: Final = 700_000
 PATIENCE_S: Final = 2.0
 """Virtual."""
 F: Final = FieldDescriptor
+WITH_RIGHTS: Final = {
+    "listeners": f"SSL://n1:{PORT}",
+    "ssl_keystore_location": "/node.pem",
+    "ssl_truststore_location": "/ca.crt",
+    "authorizer_class_name": "StandardAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+}
+"""The certificates are the simulated network's, so nothing reads the files."""
 
 
 class Shape(NamedTuple):
@@ -129,12 +140,16 @@ async def send(channel: Channel, method: MethodDescriptor, request: bytes) -> No
         pass
 
 
-def test_the_work_for_a_request_is_not_that_of_its_bytes() -> None:
+@pytest.mark.parametrize("settings", [{}, WITH_RIGHTS], ids=["anyone", "with-rights"])
+def test_the_work_for_a_request_is_not_that_of_its_bytes(settings: dict[str, str]) -> None:
+    """With an authorizer the caller may do everything, and each name is looked up."""
     costly: list[str] = []
     seen: set[str] = set()
 
     async def story(nodes: Nodes) -> None:
-        nodes.start(1)
+        certificates = nodes.world.fabric.certificates
+        certificates.update(n1=Certificate("CN=node-1", (node_uri(1),)), client=Certificate("CN=client"))
+        nodes.start(1, **settings)
         await nodes.ready(1)
         client = nodes.world.host("client")
         network = client.boot().network

@@ -304,7 +304,7 @@ class PublishRecord(_message.Message):
     """Write to this partition, whatever the key. Absent: by the partitioner of the request."""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]:
-        """Order is kept. At most 1,000."""
+        """Order is kept. At most 1,000; all records of a request together at most 50,000."""
 
     def __init__(
         self,

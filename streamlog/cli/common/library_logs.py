@@ -11,6 +11,8 @@ from streamlog.cli.common.output import on_terminal
 _CONNECTIONS: Final = "streamlog.client.connection.connection_log"
 """A node that is down is of no interest while another one answers; where none does, the command's error says so."""
 
+_LATE_RECORDS: Final = "streamlog.client.producer.batches.late_records_log"
+
 
 class _ToStandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
@@ -18,6 +20,11 @@ class _ToStandardError(logging.Handler):
             sys.stderr.write(on_terminal(self.format(record), err=True) + "\n")
         except Exception:  # noqa: BLE001  a closed standard error must not end the command
             self.handleError(record)
+
+
+def leave_out_late_records() -> None:
+    """Where the command itself says why records wait."""
+    logging.getLogger(_LATE_RECORDS).setLevel(logging.ERROR)
 
 
 def show_warnings() -> None:

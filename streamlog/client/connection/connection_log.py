@@ -1,6 +1,6 @@
 """What a client logs of its connections.
 
-    connected  --lost--------------------------> INFO
+    connected  --lost----------------------------> INFO --connected--> INFO
     an attempt fails --first, and each REPEAT_S--> WARNING --connected--> INFO, with how long it took
 
 Clients go on by themselves while nodes restart, so nothing of it is an error; without it a program that waits would
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from streamlog.client.durations import seconds
 from streamlog.ports import Clock
 from streamlog.printable import escaped
 
@@ -19,6 +20,15 @@ _log: Final = logging.getLogger(__name__)
 
 REPEAT_S: Final = 30.0
 """Between two warnings of one node."""
+FORGOTTEN_S: Final = 60.0
+"""After so long without an attempt, the next one that fails is a first one."""
+
+
+class _Failing:
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.tried_at = now
+        self.logged_at: float | None = None
 
 
 class ConnectionLog:
@@ -26,25 +36,31 @@ class ConnectionLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failing: dict[str, tuple[float, float]] = {}  # by address: since when, and when that was logged
+        self._failing: dict[str, _Failing] = {}  # by address
+        self._lost: set[str] = set()  # addresses
 
     def connected(self, address: str) -> None:
         failing = self._failing.pop(address, None)
-        if failing is None:
-            _log.debug("connected to %s", address)
+        if failing is not None:
+            _log.info("connected to %s, after %s", address, seconds(self._clock.monotonic() - failing.since))
+        elif address in self._lost:
+            _log.info("connected to %s again", address)
         else:
-            _log.info(
-                "connected to %s, after %.3g s without a connection", address, self._clock.monotonic() - failing[0]
-            )
+            _log.debug("connected to %s", address)
+        self._lost.discard(address)
 
     def failed(self, address: str, reason: str) -> None:
         now = self._clock.monotonic()
-        since_s, logged_s = self._failing.get(address, (now, -REPEAT_S))
-        if now < logged_s + REPEAT_S:
+        failing = self._failing.get(address)
+        if failing is None or now > failing.tried_at + FORGOTTEN_S:
+            failing = self._failing[address] = _Failing(now)
+        failing.tried_at = now
+        if failing.logged_at is not None and now < failing.logged_at + REPEAT_S:
             return
-        for_s = f", for {now - since_s:.3g} s now" if now > since_s else ""
-        _log.warning("%s%s; it is tried again", escaped(reason), for_s)
-        self._failing[address] = since_s, now
+        failing.logged_at = now
+        for_so_long = f", for {seconds(now - failing.since)} now" if now > failing.since else ""
+        _log.warning("%s%s", escaped(reason), for_so_long)
 
     def lost(self, address: str, reason: str) -> None:
+        self._lost.add(address)
         _log.info("lost the connection to %s: %s", address, escaped(reason))

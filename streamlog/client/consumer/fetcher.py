@@ -388,7 +388,7 @@ class Fetcher:
                 reader.position,
                 end,
                 may_go_back=may_go_back,
-                remedy="seek to an offset of your choice, or set auto.offset.reset",
+                remedy="" if may_go_back else "seek to an offset of your choice, or set auto.offset.reset",
             )
         except LogTruncatedError as error:
             self._reset(reader, error)

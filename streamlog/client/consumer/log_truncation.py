@@ -15,7 +15,7 @@ def position_after_truncation(
     partition: TopicPartition, position: Offset, end: pb.EpochEnd, *, may_go_back: bool, remedy: str
 ) -> Offset:
     """Where reading continues. `may_go_back`: offsets may be read again, with other records than before. `remedy`: what
-    the user can do about the error.
+    the user can do about the error; empty: nothing is to be done.
 
     LogTruncatedError where no common epoch is known (the position is to be reset), and where reading may not go back.
     """
@@ -26,7 +26,7 @@ def position_after_truncation(
     else:
         what = f"the log was truncated to offset {end.end_offset}, below the position {position}"
     raise LogTruncatedError(
-        f"{partition}: {what}: {remedy}",
+        f"{partition}: {what}{f': {remedy}' if remedy else ''}",
         topic=partition.topic,
         partition=partition.partition,
         offset=position,

@@ -34,6 +34,7 @@ from streamlog.config.settings import client_settings
 from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import LeaderEpoch, Offset, TopicPartition
+from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -271,11 +272,12 @@ class ConsumerGroup:
         try:
             refused = await self._offsets.commit(wanted, timeout_s=self._api_timeout_s)
         except StreamlogError as error:
-            _log.warning("group %s: the offsets of %d partitions were not committed: %s", self.name, len(wanted), error)
+            why = escaped(str(error))
+            _log.warning("group %s: the offsets of %d partitions were not committed: %s", self.name, len(wanted), why)
             return
         self._keep({one: at for one, at in wanted.items() if one not in refused})
-        for one, why in refused.items():
-            _log.warning("group %s: the offset of %s was not committed: %s", self.name, one, why)
+        for one, refusal in refused.items():
+            _log.warning("group %s: the offset of %s was not committed: %s", self.name, one, escaped(str(refusal)))
 
     async def committed(
         self, partitions: Iterable[Partition], timeout_s: float | None

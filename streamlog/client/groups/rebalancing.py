@@ -29,6 +29,7 @@ from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadat
 from streamlog.config.offset_reset import AutoOffsetReset
 from streamlog.errors import NoOffsetForPartitionError, StreamlogError
 from streamlog.model import TopicPartition
+from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -122,6 +123,7 @@ class Rebalancing:
                 await self._commit(revoked)
             await self._call(self.listeners.on_revoked, revoked)
             self._drop(revoked)
+            self._log_change("no longer reads", revoked)
 
     async def cancel(self) -> None:
         """Cancel what runs in the background."""
@@ -159,7 +161,8 @@ class Rebalancing:
 
     async def _lose(self) -> None:
         await self.cancel()
-        _log.warning("group %s: this member has lost all its partitions: %s", self._rules.group, self._member.error)
+        why = escaped(str(self._member.error))
+        _log.warning("group %s: this member has lost all its partitions: %s", self._rules.group, why)
         await self._forget_all()
         self._member.rejoin()
 

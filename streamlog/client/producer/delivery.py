@@ -224,10 +224,12 @@ class Delivery:
                     )
                 queue.drop_done()
             self._settled(queue)
-        with self._guard:
-            self._late_records.look(self._active, self._loop.time())
         if self._active:
             self._expiry_timer = self._loop.call_later(self._expiry_tick_s, self._expire)
+        with self._guard:
+            late = self._late_records.look(self._active, self._loop.time())
+        if late is not None:
+            self._late_records.log(late)
 
     # Outcomes.
 

@@ -193,12 +193,12 @@ class GrpcChannel:
                 task.result().end(Code.NO_ERROR, CHANNEL_CLOSED)
                 return
             self._current = task.result()
-            if self._events is not None:
-                self._current.on_lost_by_peer = partial(self._events.lost, self._address)
-                self._events.connected(self._address)
             watching = asyncio.get_running_loop().create_task(self._watch(self._current))
             self._watching.add(watching)
             watching.add_done_callback(self._watching.discard)
+            if self._events is not None:
+                self._current.on_lost_by_peer = partial(self._events.lost, self._address)
+                self._events.connected(self._address)
         elif isinstance(error, NotSentError):
             first, longest = self._settings.backoff_s
             self._failure = _again(error)

@@ -55,6 +55,7 @@ class ClientConnection(Http2Connection):
             None  # called with the reason, unless this end has closed it
         )
         self._is_ended_here = False
+        self._reason = ""  # the peer's, for which it takes no more calls
         self._next = 1
         self._waiting: deque[asyncio.Future[None]] = deque()  # for the end of another call, beyond the peer's limit
 
@@ -204,6 +205,7 @@ class ClientConnection(Http2Connection):
         for call in [one for one in self.calls.values() if one.number > last]:
             self.forget(call)
             call.end(NotSentError(Status.UNAVAILABLE, "the node takes no more calls on this connection"))
+        self._reason = reason
         self.retire()
 
     def on_closed(self, reason: str) -> None:
@@ -211,8 +213,8 @@ class ClientConnection(Http2Connection):
             self.begun.set_exception(ConnectionEndedError(reason))
             self.begun.exception()  # it may be that nothing waits for it
         self._let_waiting_go()
-        if self.on_lost_by_peer is not None and not self._is_ended_here:
-            self.on_lost_by_peer(reason)
+        if self.on_lost_by_peer is not None and (self._reason or not self._is_ended_here):
+            self.on_lost_by_peer(self._reason or reason)
 
     def _let_waiting_go(self) -> None:
         waiting, self._waiting = self._waiting, deque()

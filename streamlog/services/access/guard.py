@@ -17,6 +17,7 @@ from streamlog.errors import (
     BrokerNotAvailableError,
     ClusterAuthorizationError,
     GroupAuthorizationError,
+    InvalidRequestError,
     StreamlogError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
@@ -27,6 +28,8 @@ from streamlog.ports import CallAudit
 from streamlog.services.access.authorizer import AclCallers, Authorizer
 
 REMEMBERED_MAX: Final = PARTITIONS_PER_REQUEST_MAX
+NAMES_MAX: Final = PARTITIONS_PER_REQUEST_MAX
+"""In a list of a request: no method accepts more."""
 """Answers of one stream: as many as it may have partitions, each of another topic."""
 _TOPIC: Final = AclResourceType.TOPIC
 _ERRORS: Final = {
@@ -35,6 +38,16 @@ _ERRORS: Final = {
     AclResourceType.TRANSACTIONAL_ID: (TransactionalIdAuthorizationError, "transactional id"),
     AclResourceType.CLUSTER: (ClusterAuthorizationError, "cluster"),
 }
+
+
+def check_names(count: int) -> None:
+    """InvalidRequestError for more names than any request may have. Before they are looked up, one by one."""
+    if count > NAMES_MAX:
+        raise InvalidRequestError(
+            f"a list of the request has more than {NAMES_MAX} entries, which no method accepts",
+            field="request",
+            limit=NAMES_MAX,
+        )
 
 
 class Guard:
@@ -147,7 +160,9 @@ class Guard:
         )
 
     def require(self, operation: AclOperation, kind: AclResourceType, *names: str) -> None:
-        for name in dict.fromkeys(names):  # a request may have one many times: its length is checked later
+        """InvalidRequestError for more names than any request may have: each is looked up."""
+        check_names(len(names))
+        for name in dict.fromkeys(names):
             error = self._counted_refusal(operation, kind, name)
             if error is not None:
                 raise error

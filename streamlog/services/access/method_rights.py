@@ -10,6 +10,7 @@ A method that is not in the table is refused (`gate`). The names of methods betw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from msgspec import Struct
 from streamlog.access.acl import CLUSTER_NAME, AclOperation, AclResourceType
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.errors import ClusterAuthorizationError
-from streamlog.services.access.guard import Guard
+from streamlog.services.access.guard import NAMES_MAX, Guard, check_names
 
 Check: TypeAlias = Callable[[Guard, Any], None]
 
@@ -34,20 +35,25 @@ class MethodRight(Struct, frozen=True):
     ends_on_grant: bool = False  # of streams that skip what may not be seen
 
 
+def _few(names: Iterable[str]) -> Iterable[str]:
+    """As many as a request may have, and one more, which `Guard.require` refuses."""
+    return islice(names, NAMES_MAX + 1)
+
+
 def _cluster(operation: AclOperation) -> MethodRight:
     return MethodRight(f"{operation.name} on the cluster", lambda guard, _: guard.require_cluster(operation))
 
 
 def _topics(operation: AclOperation, names: Callable[[Any], Iterable[str]]) -> MethodRight:
     def admit(guard: Guard, request: Any) -> None:
-        guard.require(operation, _TOPIC, *names(request))
+        guard.require(operation, _TOPIC, *_few(names(request)))
 
     return MethodRight(f"{operation.name} on each topic", admit)
 
 
 def _groups(operation: AclOperation, names: Callable[[Any], Iterable[str]], reveal: Check | None = None) -> MethodRight:
     def admit(guard: Guard, request: Any) -> None:
-        guard.require(operation, _GROUP, *names(request))
+        guard.require(operation, _GROUP, *_few(names(request)))
 
     return MethodRight(f"{operation.name} on each group", admit, reveal)
 
@@ -56,6 +62,7 @@ def _groups(operation: AclOperation, names: Callable[[Any], Iterable[str]], reve
 
 
 def _create_topics(guard: Guard, request: Any) -> None:
+    check_names(len(request.topics))
     for topic in request.topics:
         refusal = guard.creation_refusal(topic.name)
         if refusal is not None:
@@ -63,7 +70,8 @@ def _create_topics(guard: Guard, request: Any) -> None:
 
 
 def _delete_topics(guard: Guard, request: Any) -> None:
-    guard.require(_O.DELETE, _TOPIC, *request.topics)
+    guard.require(_O.DELETE, _TOPIC, *_few(request.topics))
+    check_names(len(request.topic_ids))
     for topic_id in request.topic_ids:
         refusal = guard.topic_refusal("DELETE", "", topic_id)
         if refusal is not None:
@@ -72,6 +80,7 @@ def _delete_topics(guard: Guard, request: Any) -> None:
 
 def _configs(topic: AclOperation, field: str) -> MethodRight:
     def admit(guard: Guard, request: Any) -> None:
+        check_names(len(getattr(request, field)))
         for one in getattr(request, field):
             resource = one if field == "resources" else one.resource
             if resource.type == pb.CONFIG_RESOURCE_TYPE_TOPIC:
@@ -105,13 +114,14 @@ def _publish_stream(guard: Guard, request: Any) -> None:
         guard.require(_O.WRITE, _TOPIC, request.topic)
     if request.transactional.transactional_id:
         guard.require(_O.WRITE, _TRANSACTION, request.transactional.transactional_id)
+    check_names(len(request.offsets))
     for one in request.offsets:
         guard.require(_O.READ, _GROUP, one.group)
-        guard.require(_O.READ, _TOPIC, *(offset.topic for offset in one.offsets))
+        guard.require(_O.READ, _TOPIC, *_few(offset.topic for offset in one.offsets))
 
 
 def _subscribed(guard: Guard, topics: Iterable[str], pattern: str, operation: AclOperation) -> None:
-    guard.require(operation, _TOPIC, *topics)
+    guard.require(operation, _TOPIC, *_few(topics))
     refusal = guard.pattern_refusal(operation) if pattern else None
     if refusal is not None:
         raise refusal
@@ -137,7 +147,7 @@ def _membership(guard: Guard, request: Any) -> None:
 
 def _commit(guard: Guard, request: Any) -> None:
     guard.require(_O.READ, _GROUP, request.group)
-    guard.require(_O.READ, _TOPIC, *(offset.topic for offset in request.offsets))
+    guard.require(_O.READ, _TOPIC, *_few(offset.topic for offset in request.offsets))
 
 
 def _abort_transaction(guard: Guard, request: Any) -> None:
@@ -154,12 +164,12 @@ def _commit_transaction(guard: Guard, request: Any) -> None:
 
 def _fetch_offsets(guard: Guard, request: Any) -> None:
     guard.require(_O.DESCRIBE, _GROUP, request.group)
-    guard.require(_O.DESCRIBE, _TOPIC, *(one.topic for one in request.partitions))
+    guard.require(_O.DESCRIBE, _TOPIC, *_few(one.topic for one in request.partitions))
 
 
 def _delete_offsets(guard: Guard, request: Any) -> None:
     guard.require(_O.DELETE, _GROUP, request.group)
-    guard.require(_O.READ, _TOPIC, *(one.topic for one in request.partitions))
+    guard.require(_O.READ, _TOPIC, *_few(one.topic for one in request.partitions))
 
 
 def _keep(rows: Any, wanted: Callable[[Any], bool]) -> None:
@@ -190,7 +200,7 @@ def _shown_groups(guard: Guard, response: Any) -> None:
 
 
 def _describe_transactions(guard: Guard, request: Any) -> None:
-    guard.require(_O.DESCRIBE, _TRANSACTION, *request.transactional_ids)
+    guard.require(_O.DESCRIBE, _TRANSACTION, *_few(request.transactional_ids))
 
 
 def _shown_transactions(guard: Guard, response: Any) -> None:

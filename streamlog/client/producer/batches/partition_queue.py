@@ -251,9 +251,9 @@ class PartitionQueue:
         if self.needs_identity:
             return "no node returned a producer id"
         if self.in_flight:
-            return f"{leader}, did not answer"
+            return f"{leader}, has not answered"
         why = "" if self.link is None or not self.link.broken else f": {self.link.broken}"
-        return f"no connection to {leader}{why}"
+        return f"not sent to {leader}{why}"
 
     def drop_done(self) -> None:
         """Drop batches that have failed, unless they are in flight."""
