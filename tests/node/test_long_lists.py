@@ -1,4 +1,4 @@
-"""FAULTS, "Hostile bytes": requests with lists as long as they fit, whose entries take two bytes or are valid. What a
+"""FAULTS, "Bad input": requests with lists as long as they fit, whose entries take two bytes or are valid. What a
 node does for one of them is bounded by what the request may mean, and not by its bytes: a list that is too long is
 refused before its entries are looked at.
 
