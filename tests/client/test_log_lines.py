@@ -290,3 +290,49 @@ def test_what_a_member_of_a_group_reads_is_said_when_it_changes(caplog: pytest.L
         assert re.fullmatch("reads t-[01]; 1 in all", assigned)
 
     perform(story)
+
+
+def test_partitions_that_are_not_fetched_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: Stage) -> None:
+        caplog.clear()
+        logs = stage.cluster.create("t", 3)
+        for log in logs:
+            fill(stage.cluster, log, lines(5))
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([TopicPartition("t", PartitionId(number)) for number in range(3)])
+            assert len(await take(consumer, 15)) == 15
+            consumer.pause([T0])
+            for log in logs:
+                stage.cluster.move(log, -1)
+            await asyncio.sleep(8)
+            assert logged(caplog) == []
+            await asyncio.sleep(42)
+            assert [level for level, _ in logged(caplog)] == ["WARNING", "WARNING"]
+            for _, text in logged(caplog):
+                assert re.fullmatch(r"t-[12] and 1 more: not fetched for [\d.]+ s: it has no leader", text)
+            for log in logs:
+                stage.cluster.move(log, 2)
+            await asyncio.sleep(5)
+            assert logged(caplog)[2:] == [("INFO", "all partitions are fetched again")]
+
+    play(story)
+
+
+def test_a_coordinator_that_does_not_answer_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: GroupStage) -> None:
+        a = stage.reader("a").start()
+        await stage.shared(a)
+        caplog.clear()
+        for number in range(1, stage.nodes.voters + 1):
+            stage.nodes.host(number).crash()
+        await asyncio.sleep(50)
+        said = [text for level, text in logged(caplog) if level == "WARNING" and "no answer of its coordinator" in text]
+        assert said
+        assert all(re.match(r"group g: no answer of its coordinator for [\d.]+ s: [A-Z_]+: ", text) for text in said)
+        for number in range(1, stage.nodes.voters + 1):
+            stage.nodes.start(number)
+        await stage.nodes.until(
+            lambda: ("INFO", "group g: its coordinator answers again") in logged(caplog), within_s=60
+        )
+
+    perform(story)

@@ -9,5 +9,6 @@ partition_reader, offset_finder      one partition's position and prefetched bat
 consumer_records                     what is returned: records, or whole batches
 aborted, corrupt_batches             batches that are not returned: aborted transactions, undecodable ones
 log_truncation                       a leader whose log has diverged from what was read
+unfetched_watch                      warnings while partitions are not fetched
 decoded_polls                        the polls of a consumer with deserializers
 """

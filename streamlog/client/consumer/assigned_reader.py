@@ -33,6 +33,7 @@ from streamlog.client.consumer.fetcher import Fetcher
 from streamlog.client.consumer.offset_finder import OffsetAndTimestamp, OffsetFinder, OffsetSpec, checked_integer
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import Partition, Start, as_offset, as_partition, as_start
+from streamlog.client.consumer.unfetched_watch import UnfetchedWatch
 from streamlog.client.producer.given_records import check_timeout, check_topic, mapping
 from streamlog.config import Config
 from streamlog.config.settings import client_settings
@@ -110,6 +111,10 @@ class AssignedReader:
             self.connections, self._metadata, self._finder, ports.clock, backoff, rules, self.corrupt
         )
         self.loop = asyncio.get_running_loop()
+
+    def warnings(self) -> Work:
+        """Work for the background that logs what the consumer waits for."""
+        return UnfetchedWatch(self.fetcher, self._metadata).run
 
     def run_in_background(self, others: Iterable[Work] = (), on_cancelled: Work | None = None) -> None:
         """Follow the metadata and fetch until `close`; `others` run beside it. `on_cancelled`: awaited where a program

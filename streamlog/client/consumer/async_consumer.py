@@ -133,7 +133,10 @@ class AsyncConsumer:
         if self._spans is not None and self._group is not None:
             self._group.trace_commits(self._spans.commit)
         with client_config.background(self._config):
-            reader.run_in_background(() if self._group is None else self._group.work(), self._on_cancelled)
+            work = [reader.warnings()]
+            if self._group is not None:
+                work += [*self._group.work(), self._group.warnings()]
+            reader.run_in_background(work, self._on_cancelled)
         if reader.is_own:
             unclosed.flush_at_exit(self._unclosed)
         return self

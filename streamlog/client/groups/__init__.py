@@ -5,4 +5,5 @@ consumer_membership   joining, heartbeats, leaving: the member as the coordinato
 rebalancing           what the coordinator assigns becomes what the consumer reads
 group_offsets         committed offsets
 poll_watch            max.poll.interval.ms
+coordinator_watch     warnings while the coordinator does not answer
 """

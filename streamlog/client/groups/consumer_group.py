@@ -26,6 +26,7 @@ from streamlog.client.consumer.consumer_records import ConsumerRecord
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.consumer.start_positions import Partition, Start, as_offset, as_partition
 from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipRules, MembershipState
+from streamlog.client.groups.coordinator_watch import CoordinatorWatch
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listeners, RebalanceRules, Rebalancing, no_offset
@@ -123,6 +124,10 @@ class ConsumerGroup:
         if self._auto_commits:
             work.append(self._commit_periodically)
         return work
+
+    def warnings(self) -> Work:
+        """As `AssignedReader.warnings`."""
+        return CoordinatorWatch(self.name, self.membership).run
 
     async def close(self, timeout_s: float, *, processed: bool) -> None:
         """Commit what was processed (enable.auto.commit) and leave. `processed`: the records in flight are, too."""

@@ -101,7 +101,7 @@ class ConsumerMembership:
         self.owned: Assignment = {}
         self._generation = 0  # counts memberships
         self.error: StreamlogError | None = None  # why it is lost or failed
-        self.retried_error: StreamlogError | None = None  # the last one after which it tried again
+        self.retried_error: StreamlogError | None = None  # after which it tries again; None: it was answered since
         self._subscription = pb.GroupSubscription()
         self._leaving: asyncio.Future[None] | None = None
         self._owned_changed = False  # the next heartbeat reports it
@@ -332,6 +332,7 @@ class ConsumerMembership:
         if response.member_epoch < _JOIN or self.state not in _ACTIVE:
             return
         self._is_join_pending = False
+        self.retried_error = None
         self.epoch = response.member_epoch
         self.state = MembershipState.JOINED
         self._interval_s = min(response.heartbeat_interval_ms / 1000, self._rules.heartbeat_interval_s)
