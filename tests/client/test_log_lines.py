@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamlog.client.connection.connection_log import REPEAT_S, ConnectionLog
+from streamlog.client.connection.connection_log import ConnectionLog
 from streamlog.client.producer.async_producer import AsyncProducer
+from streamlog.client.waits_log import REPEAT_S
 from streamlog.errors import RequestTimedOutError, UnknownTopicIdError
 from streamlog.model import PartitionId, TopicPartition
 from streamlog.ports import CallInfo, NoListenerError, RpcError
@@ -224,7 +225,7 @@ def test_a_handler_that_raises_or_sends_does_not_stop_the_producer() -> None:
         await stage.client.spawn(story(stage))
         stage.world.stop()
 
-    run(main, seed=0, until_s=400, strict=False)  # the loop reports what the handler raises
+    run(main, seed=0, until_s=400)
 
 
 def test_a_record_of_a_topic_that_is_deleted_is_not_late_for_ever(caplog: pytest.LogCaptureFixture) -> None:
@@ -336,3 +337,38 @@ def test_a_coordinator_that_does_not_answer_is_warned_of(caplog: pytest.LogCaptu
         )
 
     perform(story)
+
+
+def test_a_filter_that_raises_does_not_end_a_consumer(caplog: pytest.LogCaptureFixture) -> None:
+    class Raises(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            seen.append(record.getMessage())
+            raise ZeroDivisionError
+
+    seen: list[str] = []
+    strict = Raises()
+    loggers = [
+        logging.getLogger(f"streamlog.client.{name}")
+        for name in ("consumer.unfetched_watch", "connection.connection_log", "groups.coordinator_watch")
+    ]
+
+    async def story(stage: Stage) -> None:
+        [log] = stage.cluster.create("t")
+        fill(stage.cluster, log, lines(5))
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([T0])
+            stage.cluster.move(log, -1)
+            await asyncio.sleep(50)
+            stage.cluster.move(log, 1)
+            assert await take(consumer, 5) == lines(5)
+
+    for logger in loggers:
+        logger.addFilter(strict)
+    try:
+        play(story, seeds=1)
+        ConnectionLog(HandClock()).failed("n1:9092", "no connection to n1:9092")
+    finally:
+        for logger in loggers:
+            logger.removeFilter(strict)
+    assert [text for text in seen if "not fetched for" in text]
+    assert seen[-1] == "no connection to n1:9092"

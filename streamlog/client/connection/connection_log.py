@@ -13,13 +13,12 @@ import logging
 from typing import Final
 
 from streamlog.client.durations import seconds
+from streamlog.client.waits_log import REPEAT_S, write
 from streamlog.ports import Clock
 from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
-REPEAT_S: Final = 30.0
-"""Between two warnings of one node."""
 FORGOTTEN_S: Final = 60.0
 """After so long without an attempt, the next one that fails is a first one."""
 
@@ -41,13 +40,15 @@ class ConnectionLog:
 
     def connected(self, address: str) -> None:
         failing = self._failing.pop(address, None)
-        if failing is not None:
-            _log.info("connected to %s, after %s", address, seconds(self._clock.monotonic() - failing.since))
-        elif address in self._lost:
-            _log.info("connected to %s again", address)
-        else:
-            _log.debug("connected to %s", address)
+        was_lost = address in self._lost
         self._lost.discard(address)
+        if failing is not None:
+            for_s = seconds(self._clock.monotonic() - failing.since)
+            write(_log, (logging.INFO, f"connected to {address}, after {for_s}"))
+        elif was_lost:
+            write(_log, (logging.INFO, f"connected to {address} again"))
+        else:
+            write(_log, (logging.DEBUG, f"connected to {address}"))
 
     def failed(self, address: str, reason: str) -> None:
         now = self._clock.monotonic()
@@ -59,8 +60,8 @@ class ConnectionLog:
             return
         failing.logged_at = now
         for_so_long = f", for {seconds(now - failing.since)} now" if now > failing.since else ""
-        _log.warning("%s%s", escaped(reason), for_so_long)
+        write(_log, (logging.WARNING, f"{escaped(reason)}{for_so_long}"))
 
     def lost(self, address: str, reason: str) -> None:
         self._lost.add(address)
-        _log.info("lost the connection to %s: %s", address, escaped(reason))
+        write(_log, (logging.INFO, f"lost the connection to {address}: {escaped(reason)}"))

@@ -1,7 +1,5 @@
 """Warns of partitions that are to be read and are not fetched: the consumer waits for them without end.
 
-    all fetched --one is not for LATE_S--> WARNING, again each REPEAT_S --all are--> INFO
-
 What no node is asked for has no error of its own: the partition has no leader, its topic or position is not found.
 """
 
@@ -15,14 +13,12 @@ from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.consumer.fetcher import Fetcher
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.durations import seconds
+from streamlog.client.waits_log import LATE_S, WaitsLog, write
 from streamlog.model import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
 LOOK_S: Final = 2.0
-LATE_S: Final = 10.0
-"""Longer than a fail-over takes."""
-REPEAT_S: Final = 30.0
 
 
 class UnfetchedWatch:
@@ -32,7 +28,7 @@ class UnfetchedWatch:
         self._fetcher = fetcher
         self._metadata = metadata
         self._since: dict[TopicPartition, float] = {}  # of those that wait, on the loop's clock
-        self._next_at: float | None = None  # of a warning; None: none waits for long
+        self._waits_log = WaitsLog("all partitions are fetched again")
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -44,19 +40,16 @@ class UnfetchedWatch:
     def _look(self, now: float) -> None:
         readers = self._fetcher.readers
         self._since = {one: self._since.get(one, now) for one, reader in readers.items() if self._waits(reader)}
-        late = [one for one, since in self._since.items() if now - since >= LATE_S]
-        if not late:
-            if self._next_at is not None:
-                _log.info("all partitions are fetched again")
-            self._next_at = None
-            return
-        if self._next_at is not None and now < self._next_at:
-            return
-        self._next_at = now + REPEAT_S
-        first = min(late, key=self._since.__getitem__)
-        others = f" and {len(late) - 1} more" if len(late) > 1 else ""
-        waited, why = seconds(now - self._since[first]), self._why(readers[first])
-        _log.warning("%s%s: not fetched for %s: %s", first, others, waited, why)
+        first = min(self._since, key=self._since.__getitem__, default=None)
+        longest_s = None if first is None else now - self._since[first]
+        write(_log, self._waits_log.look(longest_s, lambda: self._warning(first, now), now))
+
+    def _warning(self, first: TopicPartition | None, now: float) -> str:
+        assert first is not None, "one waits"
+        late = sum(now - since >= LATE_S for since in self._since.values())
+        others = f" and {late - 1} more" if late > 1 else ""
+        waited, why = seconds(now - self._since[first]), self._why(self._fetcher.readers[first])
+        return f"{first}{others}: not fetched for {waited}: {why}"
 
     def _waits(self, reader: PartitionReader) -> bool:
         if reader.paused or reader.held or reader.error is not None or reader.at_end:

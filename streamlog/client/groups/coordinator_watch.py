@@ -1,7 +1,4 @@
-"""Warns of a group whose coordinator does not answer: a consumer joins it, and comes back to it, without end.
-
-answers --not for LATE_S--> WARNING, again each REPEAT_S --answers--> INFO
-"""
+"""Warns of a group whose coordinator does not answer: a consumer joins it, and comes back to it, without end."""
 
 from __future__ import annotations
 
@@ -11,14 +8,12 @@ from typing import Final
 
 from streamlog.client.durations import seconds
 from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipState
+from streamlog.client.waits_log import WaitsLog, write
 from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
 LOOK_S: Final = 2.0
-LATE_S: Final = 10.0
-"""Longer than a coordinator's fail-over takes."""
-REPEAT_S: Final = 30.0
 
 
 class CoordinatorWatch:
@@ -28,7 +23,7 @@ class CoordinatorWatch:
         self._group = group
         self._member = member
         self._since: float | None = None  # on the loop's clock; None: it answers, or is not asked
-        self._next_at: float | None = None  # of a warning; None: it does not wait for long
+        self._waits_log = WaitsLog(f"group {group}: its coordinator answers again")
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -39,16 +34,16 @@ class CoordinatorWatch:
 
     def _look(self, now: float) -> None:
         state, error = self._member.state, self._member.retried_error
-        waits = state is MembershipState.JOINING or (state is MembershipState.JOINED and error is not None)
-        if not waits:
-            if self._next_at is not None and state is MembershipState.JOINED:
-                _log.info("group %s: its coordinator answers again", self._group)
-            self._since = self._next_at = None
-            return
-        if self._since is None:
-            self._since = now
-        if now - self._since < LATE_S or (self._next_at is not None and now < self._next_at):
-            return
-        self._next_at = now + REPEAT_S
+        if state is MembershipState.JOINING or (state is MembershipState.JOINED and error is not None):
+            self._since = now if self._since is None else self._since
+        else:
+            self._since = None
+            if state is not MembershipState.JOINED:
+                self._waits_log.forget()
+        waited_s = None if self._since is None else now - self._since
+        write(_log, self._waits_log.look(waited_s, lambda: self._warning(waited_s or 0.0), now))
+
+    def _warning(self, waited_s: float) -> str:
+        error = self._member.retried_error
         why = "" if error is None else escaped(f": {error.code}: {error.message}")
-        _log.warning("group %s: no answer of its coordinator for %s%s", self._group, seconds(now - self._since), why)
+        return f"group {self._group}: no answer of its coordinator for {seconds(waited_s)}{why}"

@@ -228,8 +228,7 @@ class Delivery:
             self._expiry_timer = self._loop.call_later(self._expiry_tick_s, self._expire)
         with self._guard:
             late = self._late_records.look(self._active, self._loop.time())
-        if late is not None:
-            self._late_records.log(late)
+        self._late_records.log(late)
 
     # Outcomes.
 
