@@ -19,7 +19,7 @@ streamlog.errors. The clients are written over the ports, so a simulation runs t
     schemas         by the schemas of a registry (`streamlog[schema]`)
     connection      channels, metadata, coordinators, backoff; the thread of the synchronous clients
     settings        a client's settings, from arguments and mappings
-    waits_log       what is logged of waits; `durations`: seconds in messages
+    log_lines       what is logged, and of waits; `durations`: seconds in messages
 
 A name is loaded when it is first used: a program that needs one part, such as a node, starts without the rest.
 

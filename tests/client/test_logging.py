@@ -76,3 +76,11 @@ def test_loggers_are_named_by_their_modules() -> None:
     asked = [(path, call) for path, text in named for call in re.findall(r"getLogger\((.*?)\)", text)]
     assert len(asked) > 3
     assert [path for path, call in asked if call != "__name__"] == []
+
+
+def test_lines_are_written_by_one_function_that_raises_nothing() -> None:
+    """What a handler or filter of the program raises would end the client's tasks. Errors are logged at the end of a
+    client, or of a callback.
+    """
+    direct = re.compile(r"\b_log\.(debug|info|warning|log)\(")
+    assert [path.name for path in CLIENT.rglob("*.py") if direct.search(path.read_text())] == []

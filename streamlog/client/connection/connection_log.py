@@ -13,14 +13,16 @@ import logging
 from typing import Final
 
 from streamlog.client.durations import seconds
-from streamlog.client.waits_log import REPEAT_S, write
+from streamlog.client.log_lines import REPEAT_S, inform, warn, write
 from streamlog.ports import Clock
-from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
 FORGOTTEN_S: Final = 60.0
 """After so long without an attempt, the next one that fails is a first one."""
+
+LOST_MAX: Final = 1_000
+"""Addresses whose next connection is logged; nodes may have another one each time."""
 
 
 class _Failing:
@@ -44,9 +46,9 @@ class ConnectionLog:
         self._lost.discard(address)
         if failing is not None:
             for_s = seconds(self._clock.monotonic() - failing.since)
-            write(_log, (logging.INFO, f"connected to {address}, after {for_s}"))
+            inform(_log, f"connected to {address}, after {for_s}")
         elif was_lost:
-            write(_log, (logging.INFO, f"connected to {address} again"))
+            inform(_log, f"connected to {address} again")
         else:
             write(_log, (logging.DEBUG, f"connected to {address}"))
 
@@ -54,14 +56,17 @@ class ConnectionLog:
         now = self._clock.monotonic()
         failing = self._failing.get(address)
         if failing is None or now > failing.tried_at + FORGOTTEN_S:
+            self._failing = {one: known for one, known in self._failing.items() if now <= known.tried_at + FORGOTTEN_S}
             failing = self._failing[address] = _Failing(now)
         failing.tried_at = now
         if failing.logged_at is not None and now < failing.logged_at + REPEAT_S:
             return
         failing.logged_at = now
         for_so_long = f", for {seconds(now - failing.since)} now" if now > failing.since else ""
-        write(_log, (logging.WARNING, f"{escaped(reason)}{for_so_long}"))
+        warn(_log, f"{reason}{for_so_long}")
 
     def lost(self, address: str, reason: str) -> None:
+        if len(self._lost) >= LOST_MAX:
+            self._lost.clear()
         self._lost.add(address)
-        write(_log, (logging.INFO, f"lost the connection to {address}: {escaped(reason)}"))
+        inform(_log, f"lost the connection to {address}: {reason}")

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from streamlog.client.log_lines import warn
 from streamlog.errors import (
     CorruptBatchError,
     CorruptMessageError,
@@ -81,12 +82,8 @@ class CorruptBatches:
 
 
 def _warn(error: CorruptBatchError) -> None:
-    _log.warning(
-        "%s-%d: the batch at offset %d cannot be decoded and is skipped, reading continues at offset %s"
-        " (on.corrupt.batch=skip): %s",
-        error.topic,
-        error.partition,
-        error.offset,
-        error.next_offset,
-        error.reason,
+    warn(
+        _log,
+        f"{error.topic}-{error.partition}: the batch at offset {error.offset} cannot be decoded and is skipped, reading"
+        f" continues at offset {error.next_offset} (on.corrupt.batch=skip): {error.reason}",
     )

@@ -34,6 +34,7 @@ from streamlog.client.consumer.fetch_link import FetchLink
 from streamlog.client.consumer.log_truncation import position_after_truncation
 from streamlog.client.consumer.offset_finder import AtTime, Bound, OffsetAndTimestamp, OffsetFinder, OffsetSpec
 from streamlog.client.consumer.partition_reader import PartitionReader
+from streamlog.client.log_lines import warn
 from streamlog.config.offset_reset import BY_DURATION, AutoOffsetReset
 from streamlog.errors import (
     CorruptMessageError,
@@ -47,7 +48,6 @@ from streamlog.errors import (
 )
 from streamlog.model import NO_OFFSET, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import Buffer, Clock
-from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Fetcher:
                 self.fail(reader, why or _no_start(reader.partition))
                 return
         if why is not None:
-            _log.warning("%s; reading goes on at %s (auto.offset.reset)", escaped(why.message), reset)
+            warn(_log, f"{why.message}; reading goes on at {reset} (auto.offset.reset)")
 
     def fail(self, reader: PartitionReader, error: StreamlogError) -> None:
         """Stop reading it until it is sought or assigned again."""
@@ -395,12 +395,10 @@ class Fetcher:
             return
         if position < reader.position:
             lost = reader.position - position
-            _log.warning(
-                "%s: the log was truncated below what was read: %d offsets from %d on are read again, and may be other"
-                " records",
-                reader.partition,
-                lost,
-                position,
+            warn(
+                _log,
+                f"{reader.partition}: the log was truncated below what was read: {lost} offsets from {position} on are"
+                " read again, and may be other records",
             )
         epoch = LeaderEpoch(end.leader_epoch) if end.leader_epoch >= 0 else None
         self._changed(reader, lambda: reader.truncate(position, epoch))

@@ -13,7 +13,7 @@ from streamlog.client.connection.metadata import MetadataCache
 from streamlog.client.consumer.fetcher import Fetcher
 from streamlog.client.consumer.partition_reader import PartitionReader
 from streamlog.client.durations import seconds
-from streamlog.client.waits_log import LATE_S, WaitsLog, write
+from streamlog.client.log_lines import LATE_S, WaitsLog, write
 from streamlog.model import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class UnfetchedWatch:
         self._fetcher = fetcher
         self._metadata = metadata
         self._since: dict[TopicPartition, float] = {}  # of those that wait, on the loop's clock
-        self._waits_log = WaitsLog("all partitions are fetched again")
+        self._waits_log = WaitsLog("no partitions have waited for 10 s to be fetched any more")
 
     async def run(self) -> None:
         """Until it is cancelled."""

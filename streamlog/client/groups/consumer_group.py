@@ -30,12 +30,12 @@ from streamlog.client.groups.coordinator_watch import CoordinatorWatch
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listeners, RebalanceRules, Rebalancing, no_offset
+from streamlog.client.log_lines import warn
 from streamlog.client.producer.given_records import check_timeout, check_topic, mapping, several
 from streamlog.config.settings import client_settings
 from streamlog.config.settings import consumer_settings as consuming
 from streamlog.errors import InvalidRequestError, StreamlogError, UnknownTopicOrPartitionError
 from streamlog.model import LeaderEpoch, Offset, TopicPartition
-from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class ConsumerGroup:
                 await self._leave()
         except TimeoutError:
             took_s = round(self._reader.loop.time() - begun, 2)
-            _log.warning("group %s: closed without the last commit, which took more than %g s", self.name, took_s)
+            warn(_log, f"group {self.name}: closed without the last commit, which took more than {took_s:g} s")
         finally:
             await self._rebalancing.cancel()
 
@@ -277,12 +277,11 @@ class ConsumerGroup:
         try:
             refused = await self._offsets.commit(wanted, timeout_s=self._api_timeout_s)
         except StreamlogError as error:
-            why = escaped(str(error))
-            _log.warning("group %s: the offsets of %d partitions were not committed: %s", self.name, len(wanted), why)
+            warn(_log, f"group {self.name}: the offsets of {len(wanted)} partitions were not committed: {error}")
             return
         self._keep({one: at for one, at in wanted.items() if one not in refused})
         for one, refusal in refused.items():
-            _log.warning("group %s: the offset of %s was not committed: %s", self.name, one, escaped(str(refusal)))
+            warn(_log, f"group {self.name}: the offset of {one} was not committed: {refusal}")
 
     async def committed(
         self, partitions: Iterable[Partition], timeout_s: float | None

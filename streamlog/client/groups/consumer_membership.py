@@ -189,7 +189,13 @@ class ConsumerMembership:
 
         return who
 
+    @property
+    def is_unanswered(self) -> bool:
+        """A heartbeat was sent to the coordinator, and its response has not come yet."""
+        return not self._answered.is_set()
+
     def _forget(self) -> None:
+        self.retried_error = None
         self._generation += 1
         self.epoch = _JOIN
         self.assignment = {}

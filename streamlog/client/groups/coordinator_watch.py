@@ -8,8 +8,7 @@ from typing import Final
 
 from streamlog.client.durations import seconds
 from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipState
-from streamlog.client.waits_log import WaitsLog, write
-from streamlog.printable import escaped
+from streamlog.client.log_lines import WaitsLog, write
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,7 +33,8 @@ class CoordinatorWatch:
 
     def _look(self, now: float) -> None:
         state, error = self._member.state, self._member.retried_error
-        if state is MembershipState.JOINING or (state is MembershipState.JOINED and error is not None):
+        is_silent = error is not None or self._member.is_unanswered
+        if state is MembershipState.JOINING or (state is MembershipState.JOINED and is_silent):
             self._since = now if self._since is None else self._since
         else:
             self._since = None
@@ -45,5 +45,5 @@ class CoordinatorWatch:
 
     def _warning(self, waited_s: float) -> str:
         error = self._member.retried_error
-        why = "" if error is None else escaped(f": {error.code}: {error.message}")
+        why = "" if error is None else f": {error.code}: {error.message}"
         return f"group {self._group}: no answer of its coordinator for {seconds(waited_s)}{why}"

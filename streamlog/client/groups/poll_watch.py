@@ -13,7 +13,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from streamlog.client.durations import seconds
 from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipState
+from streamlog.client.log_lines import warn
 from streamlog.errors import MaxPollIntervalError
 
 _log: Final = logging.getLogger(__name__)
@@ -46,11 +48,10 @@ class PollWatch:
             elif waited_s >= _WARN_AT * self._interval_s and not warned:
                 warned = True
                 left_s = self._interval_s - waited_s
-                _log.warning(
-                    "group %s: no poll for %.3g s; this member leaves the group in %.3g s (max.poll.interval.ms)",
-                    self._group,
-                    waited_s,
-                    left_s,
+                warn(
+                    _log,
+                    f"group {self._group}: no poll for {seconds(waited_s)}; this member leaves the group in"
+                    f" {seconds(left_s)} (max.poll.interval.ms)",
                 )
 
     def _error(self, waited_s: float) -> MaxPollIntervalError:

@@ -26,10 +26,10 @@ from streamlog.client.connection.backoff import Backoff
 from streamlog.client.consumer.fetcher import Fetcher
 from streamlog.client.groups.consumer_membership import FENCED, Assignment, ConsumerMembership, MembershipState
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
+from streamlog.client.log_lines import inform, warn
 from streamlog.config.offset_reset import AutoOffsetReset
 from streamlog.errors import NoOffsetForPartitionError, StreamlogError
 from streamlog.model import TopicPartition
-from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -161,8 +161,7 @@ class Rebalancing:
 
     async def _lose(self) -> None:
         await self.cancel()
-        why = escaped(str(self._member.error))
-        _log.warning("group %s: this member has lost all its partitions: %s", self._rules.group, why)
+        warn(_log, f"group {self._rules.group}: this member has lost all its partitions: {self._member.error}")
         await self._forget_all()
         self._member.rejoin()
 
@@ -225,22 +224,14 @@ class Rebalancing:
         elif self._rules.reset.strategy == "none":
             self._fetcher.fail(reader, no_offset(group, partition))
         else:
-            _log.info("group %s has no committed offset of %s: starts at %s", group, partition, self._rules.reset)
+            inform(_log, f"group {group} has no committed offset of {partition}: starts at {self._rules.reset}")
 
     def _log_change(self, what: str, partitions: Assignment) -> None:
         member = self._member
         some = ", ".join(map(str, sorted(partitions)[:_NAMED_MAX]))
         more = f" and {len(partitions) - _NAMED_MAX} more" if len(partitions) > _NAMED_MAX else ""
-        _log.info(
-            "group %s: member %s (epoch %d) %s %s%s; %d in all",
-            self._rules.group,
-            member.member_id,
-            member.epoch,
-            what,
-            some,
-            more,
-            len(member.owned),
-        )
+        who = f"group {self._rules.group}: member {member.member_id} (epoch {member.epoch})"
+        inform(_log, f"{who} {what} {some}{more}; {len(member.owned)} in all")
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         future = asyncio.ensure_future(work)  # sim: awaited by `settle` or `cancel`

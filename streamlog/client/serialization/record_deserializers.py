@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from streamlog.client.consumer.consumer_records import ConsumerRecord
+from streamlog.client.log_lines import warn
 from streamlog.client.serialization.formats import Deserialize, GivenDeserializer, deserializer_of
 from streamlog.client.serialization.pending import LOADS_MAX, Pending
 from streamlog.errors import DeserializationError, InvalidConfigError, SchemaRegistryError, StreamlogError
@@ -65,7 +66,7 @@ class RecordDeserializers:
         if self._on_error == "fail" or error.retriable:
             return False
         if self._on_error == "skip":
-            _log.warning("%s; it is skipped (on_deserialization_error='skip')", error.message)
+            warn(_log, f"{error.message}; it is skipped (on_deserialization_error='skip')")
         else:
             self._on_error(error)
         self.skipped_count += 1

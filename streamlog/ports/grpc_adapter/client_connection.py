@@ -214,7 +214,7 @@ class ClientConnection(Http2Connection):
             self.begun.exception()  # it may be that nothing waits for it
         self._let_waiting_go()
         if self.on_lost_by_peer is not None and (self._reason or not self._is_ended_here):
-            self.on_lost_by_peer(self._reason or reason)
+            self.loop.call_soon(self.on_lost_by_peer, self._reason or reason)  # this one's end depends on nothing in it
 
     def _let_waiting_go(self) -> None:
         waiting, self._waiting = self._waiting, deque()

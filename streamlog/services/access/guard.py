@@ -27,9 +27,9 @@ from streamlog.model import TopicId
 from streamlog.ports import CallAudit
 from streamlog.services.access.authorizer import AclCallers, Authorizer
 
-REMEMBERED_MAX: Final = PARTITIONS_PER_REQUEST_MAX
 NAMES_MAX: Final = PARTITIONS_PER_REQUEST_MAX
 """In a list of a request: no method accepts more."""
+REMEMBERED_MAX: Final = PARTITIONS_PER_REQUEST_MAX
 """Answers of one stream: as many as it may have partitions, each of another topic."""
 _TOPIC: Final = AclResourceType.TOPIC
 _ERRORS: Final = {

@@ -9,9 +9,8 @@ from collections.abc import Collection
 from typing import Final
 
 from streamlog.client.durations import seconds
+from streamlog.client.log_lines import LATE_S, Line, WaitsLog, write
 from streamlog.client.producer.batches.partition_queue import PartitionQueue
-from streamlog.client.waits_log import LATE_S, Line, WaitsLog, write
-from streamlog.printable import escaped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class LateRecordsLog:
         late = sum(age_s > self._late_s for age_s in ages_s.values())
         first = max(ages_s, key=ages_s.__getitem__)
         others = f" and {late - 1} more partitions" if late > 2 else " and 1 more partition" if late == 2 else ""
-        waited, why = seconds(ages_s[first]), escaped(first.why_undelivered())
+        waited, why = seconds(ages_s[first]), first.why_undelivered()
         return f"records of {first.partition}{others} have waited for {waited} to be acknowledged: {why}"
 
     @staticmethod

@@ -1,8 +1,9 @@
-"""What a client logs of waits that would be silent, each kind of wait by an object of its own.
+"""What a client logs, and what it logs of waits that would be silent, each kind of wait by an object of its own.
 
     nothing waits long --something does for late_s--> WARNING, again each REPEAT_S --nothing does--> INFO
 
-The program's handlers and filters run in the middle of the client's work, so what they raise goes no further.
+The program's handlers and filters run in the middle of the client's work, so what they raise goes no further. Text of
+nodes and of records is escaped: a line of the log stays one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
+
+from streamlog.printable import escaped
 
 LATE_S: Final = 10.0
 """Longer than a fail-over takes."""
@@ -43,11 +46,19 @@ class WaitsLog:
         self._next_at = None
 
 
-def write(log: logging.Logger, line: Line | None) -> None:
-    """Raises nothing."""
+def write(log: logging.Logger, line: Line | None, *, stacklevel: int = 2) -> None:
+    """Raises nothing. `stacklevel`: whose line of code the record names; 2: the caller's."""
     if line is None:
         return
     try:
-        log.log(line[0], "%s", line[1])
+        log.log(line[0], "%s", escaped(line[1]), stacklevel=stacklevel)
     except Exception:  # noqa: BLE001  of the program's handler or filter
         return
+
+
+def inform(log: logging.Logger, text: str) -> None:
+    write(log, (logging.INFO, text), stacklevel=3)
+
+
+def warn(log: logging.Logger, text: str) -> None:
+    write(log, (logging.WARNING, text), stacklevel=3)
