@@ -11,7 +11,11 @@ from streamlog.cli.common.output import on_terminal
 _CONNECTIONS: Final = "streamlog.client.connection.connection_log"
 """A node that is down is of no interest while another one answers; where none does, the command's error says so."""
 
-_LATE_RECORDS: Final = "streamlog.client.producer.batches.late_records_log"
+_WAITS: Final = (
+    "streamlog.client.producer.batches.late_records_log",
+    "streamlog.client.consumer.unfetched_watch",
+    "streamlog.client.groups.coordinator_watch",
+)
 
 
 class _ToStandardError(logging.Handler):
@@ -22,9 +26,10 @@ class _ToStandardError(logging.Handler):
             self.handleError(record)
 
 
-def leave_out_late_records() -> None:
+def leave_out_waits() -> None:
     """Where the command itself says why records wait."""
-    logging.getLogger(_LATE_RECORDS).setLevel(logging.ERROR)
+    for name in _WAITS:
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def show_warnings() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from streamlog.cli.common.library_logs import leave_out_late_records
+from streamlog.cli.common.library_logs import leave_out_waits
 from streamlog.cli.common.nouns import key_values, topic_argument, topic_to_write_to
 from streamlog.cli.common.session import check_reachable, finish_with_records, showing_warnings
 from streamlog.cli.common.target import Target, cluster_options
@@ -133,7 +133,7 @@ def produce(
 
     async def run() -> None:
         form = InputFormat.of(texts)
-        leave_out_late_records()
+        leave_out_waits()
         with showing_warnings():
             producer = AsyncProducer(target.settings | given)
         bytes_max = load_producer(target.settings | given).config[producing.MAX_REQUEST_SIZE]

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from streamlog.cli.common.library_logs import leave_out_waits
 from streamlog.cli.common.output import say
 from streamlog.cli.common.session import lost_quorum, open_admin
 from streamlog.cli.common.target import Target
@@ -46,6 +47,7 @@ async def reporting_silence(
     """Meanwhile says why no records of these topics arrive. `received`: how many have; None: output is being
     written, so that none is awaited.
     """
+    leave_out_waits()
     notices = asyncio.create_task(report_silence(target, topics, received))
     try:
         yield

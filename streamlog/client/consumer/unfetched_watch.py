@@ -28,7 +28,7 @@ class UnfetchedWatch:
         self._fetcher = fetcher
         self._metadata = metadata
         self._since: dict[TopicPartition, float] = {}  # of those that wait, on the loop's clock
-        self._waits_log = WaitsLog("no partitions have waited for 10 s to be fetched any more")
+        self._waits_log = WaitsLog("no partition has waited for 10 s to be fetched any more")
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -48,8 +48,9 @@ class UnfetchedWatch:
         assert first is not None, "one waits"
         late = sum(now - since >= LATE_S for since in self._since.values())
         others = f" and {late - 1} more" if late > 1 else ""
+        have = "have" if late > 1 else "has"
         waited, why = seconds(now - self._since[first]), self._why(self._fetcher.readers[first])
-        return f"{first}{others}: not fetched for {waited}: {why}"
+        return f"{first}{others} {have} not been fetched for {waited}: {why}"
 
     def _waits(self, reader: PartitionReader) -> bool:
         if reader.paused or reader.held or reader.error is not None or reader.at_end:
@@ -58,7 +59,7 @@ class UnfetchedWatch:
 
     def _why(self, reader: PartitionReader) -> str:
         if self._metadata.partition_count(reader.partition.topic) is None:
-            return "its topic is not known yet"
+            return "the topic is not known yet"
         if self._metadata.leader(reader.partition) is None:
-            return "it has no leader"
-        return "its position is not known yet" if reader.position is None else "its leader has refused it"
+            return f"{reader.partition} has no leader"
+        return "the position is not known yet" if reader.position is None else "the leader has refused it"

@@ -46,4 +46,4 @@ class CoordinatorWatch:
     def _warning(self, waited_s: float) -> str:
         error = self._member.retried_error
         why = "" if error is None else f": {error.code}: {error.message}"
-        return f"group {self._group}: no answer of its coordinator for {seconds(waited_s)}{why}"
+        return f"group {self._group}: no answer from its coordinator for {seconds(waited_s)}{why}"

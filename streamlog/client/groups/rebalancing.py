@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -205,6 +205,7 @@ class Rebalancing:
         self._fetcher.assign({**dict.fromkeys(self._fetcher.readers), **{one: offsets.get(one) for one in new}})
         for one in new:
             self._start(one, committed.get(one))
+        self._log_uncommitted([one for one in new if committed.get(one) is None])
         self._log_change("reads", new)
         await self._announce(new)
 
@@ -223,15 +224,16 @@ class Rebalancing:
                 self._fetcher.move(reader, committed.offset, committed.leader_epoch)
         elif self._rules.reset.strategy == "none":
             self._fetcher.fail(reader, no_offset(group, partition))
-        else:
-            inform(_log, f"group {group} has no committed offset of {partition}: starts at {self._rules.reset}")
+
+    def _log_uncommitted(self, partitions: Sequence[TopicPartition]) -> None:
+        rules = self._rules
+        if partitions and rules.reset.strategy != "none":
+            inform(_log, f"group {rules.group}: no committed offset of {_named(partitions)}: starts at {rules.reset}")
 
     def _log_change(self, what: str, partitions: Assignment) -> None:
         member = self._member
-        some = ", ".join(map(str, sorted(partitions)[:_NAMED_MAX]))
-        more = f" and {len(partitions) - _NAMED_MAX} more" if len(partitions) > _NAMED_MAX else ""
         who = f"group {self._rules.group}: member {member.member_id} (epoch {member.epoch})"
-        inform(_log, f"{who} {what} {some}{more}; {len(member.owned)} in all")
+        inform(_log, f"{who} {what} {_named(partitions)}; {len(member.owned)} in all")
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         future = asyncio.ensure_future(work)  # sim: awaited by `settle` or `cancel`
@@ -244,6 +246,12 @@ class Rebalancing:
             result = listener(ordered)
             if inspect.isawaitable(result):
                 await result
+
+
+def _named(partitions: Collection[TopicPartition]) -> str:
+    """For a line of the log."""
+    some = ", ".join(map(str, sorted(partitions)[:_NAMED_MAX]))
+    return some + (f" and {len(partitions) - _NAMED_MAX} more" if len(partitions) > _NAMED_MAX else "")
 
 
 def no_offset(group: str, partition: TopicPartition) -> StreamlogError:

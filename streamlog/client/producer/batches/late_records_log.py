@@ -22,7 +22,7 @@ class LateRecordsLog:
 
     def __init__(self, linger_s: float) -> None:
         self._late_s = linger_s + LATE_S
-        ended = f"no records have waited for more than {seconds(self._late_s)} to be acknowledged any more"
+        ended = f"no record has waited for {seconds(self._late_s)} to be acknowledged any more"
         self._waits = WaitsLog(ended, self._late_s)
         self._look_at = 0.0
 
