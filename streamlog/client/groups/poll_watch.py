@@ -56,7 +56,8 @@ class PollWatch:
 
     def _error(self, waited_s: float) -> MaxPollIntervalError:
         return MaxPollIntervalError(
-            f"the consumer has not polled for {seconds(waited_s)}: raise max.poll.interval.ms, or lower max.poll.records",
+            f"the consumer has not polled for {seconds(waited_s)}: raise max.poll.interval.ms, or lower"
+            " max.poll.records",
             field="max.poll.interval.ms",
             limit=round(self._interval_s * 1000),
         )
