@@ -339,6 +339,43 @@ def test_a_coordinator_that_does_not_answer_is_warned_of(caplog: pytest.LogCaptu
     perform(story)
 
 
+def test_topics_that_do_not_exist_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    def said() -> list[tuple[str, str]]:
+        return [line for line in logged(caplog) if "exist" in line[1]]
+
+    who = "group g: this member is subscribed to"
+
+    async def story(stage: GroupStage) -> None:
+        a = stage.reader("a").start(["t", "typo", "later"])
+        await stage.nodes.until(lambda: len(a.owned) == 2)
+        await asyncio.sleep(12)
+        assert said() == []
+        await asyncio.sleep(10)
+        both = ("WARNING", f"{who} topics that do not exist, later, typo: each is read once it is created")
+        assert said() == [both]
+        await asyncio.sleep(60)
+        assert said() == [both] * 3
+        await stage.create("later", 1)
+        await asyncio.sleep(35)
+        one = ("WARNING", f"{who} a topic that does not exist, typo: it is read once it is created")
+        assert said()[3:] == [one]
+        await stage.create("typo", 1)
+        await stage.nodes.until(lambda: len(a.owned) == 4)
+        await asyncio.sleep(6)
+        assert said()[4:] == [("INFO", "group g: all its topics exist now")]
+        await stage.delete("t")
+        await asyncio.sleep(20)
+        assert said()[5:] == [("WARNING", f"{who} a topic that does not exist, t: it is read once it is created")]
+        caplog.clear()
+        b = stage.reader("b", group_id="h").start(["later"])
+        c = stage.reader("c", group_id="h").start(["later"])
+        await stage.nodes.until(lambda: bool(b.owned or c.owned))
+        await asyncio.sleep(60)
+        assert [text for _, text in said() if "group h" in text] == []  # the other member reads it
+
+    perform(story)
+
+
 def test_a_filter_that_raises_does_not_end_a_consumer(caplog: pytest.LogCaptureFixture) -> None:
     class Raises(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:

@@ -135,7 +135,7 @@ class AsyncConsumer:
         with client_config.background(self._config):
             work = [reader.warnings()]
             if self._group is not None:
-                work += [*self._group.work(), self._group.warnings()]
+                work += [*self._group.work(), *self._group.warnings()]
             reader.run_in_background(work, self._on_cancelled)
         if reader.is_own:
             unclosed.flush_at_exit(self._unclosed)

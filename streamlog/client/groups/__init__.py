@@ -6,4 +6,5 @@ rebalancing           what the coordinator assigns becomes what the consumer rea
 group_offsets         committed offsets
 poll_watch            max.poll.interval.ms
 coordinator_watch     warnings while the coordinator does not answer
+missing_topics_watch  warnings of topics that do not exist
 """

@@ -28,6 +28,7 @@ from streamlog.client.consumer.start_positions import Partition, Start, as_offse
 from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipRules, MembershipState
 from streamlog.client.groups.coordinator_watch import CoordinatorWatch
 from streamlog.client.groups.group_offsets import GroupOffsets, OffsetAndMetadata
+from streamlog.client.groups.missing_topics_watch import MissingTopicsWatch
 from streamlog.client.groups.poll_watch import PollWatch
 from streamlog.client.groups.rebalancing import Listeners, RebalanceRules, Rebalancing, no_offset
 from streamlog.client.log_lines import warn
@@ -125,9 +126,16 @@ class ConsumerGroup:
             work.append(self._commit_periodically)
         return work
 
-    def warnings(self) -> Work:
+    def warnings(self) -> list[Work]:
         """As `AssignedReader.warnings`."""
-        return CoordinatorWatch(self.name, self.membership).run
+        missing = MissingTopicsWatch(
+            self.name,
+            self.membership,
+            lambda: self._topics,
+            self._reader.connections,
+            request_timeout_s=self._reader.config[client_settings.REQUEST_TIMEOUT_MS] / 1000,
+        )
+        return [CoordinatorWatch(self.name, self.membership).run, missing.run]
 
     async def close(self, timeout_s: float, *, processed: bool) -> None:
         """Commit what was processed (enable.auto.commit) and leave. `processed`: the records in flight are, too."""

@@ -113,6 +113,13 @@ class GroupStage:
 
         await self.client.spawn(work())
 
+    async def delete(self, topic: str) -> None:
+        async def work() -> None:
+            async with AsyncAdmin(ports=self.ports, bootstrap_servers=self.bootstrap) as admin:
+                await admin.delete_topic(topic)
+
+        await self.client.spawn(work())
+
     async def write(self, count: int, partitions: int = 2, topic: str = "t") -> None:
         """So many to each partition, acknowledged."""
 
