@@ -191,7 +191,7 @@ def _batches(
         watch=WatchMetadata(view, names),
         produce=ProduceHandler(leaders, queued, openings, parts.ports.tracing),
         produce_streams=ProduceStreams(leaders, queued, openings, parts.ports.tracing),
-        fetch=FetchHandler(leaders, parts.configs, outgoing),
+        fetch=FetchHandler(leaders, parts.configs, outgoing, parts.ports.random),
         fetch_streams=FetchStreams(leaders, view, parts.configs, outgoing),
         offsets=OffsetsHandler(leaders),
         producer_ids=InitProducerId(

@@ -606,8 +606,8 @@ class FetchSettings(_message.Message):
     used by streams, which send batches as soon as they are readable.
     """
     wait_ms_max: _builtins.int
-    """Respond after this time at the latest, in ms. Absent: 500; lowered to 60,000 and to the call's deadline. 0: at once. Not
-    used by streams.
+    """Respond after this time at the latest, in ms. Absent: 500; lowered to 60,000 and to the call's deadline. 0: at once. Of
+    5,000 or more: up to half of it earlier, at random. Not used by streams.
     """
     response_bytes_max: _builtins.int
     """Limit of a response, in bytes. Default 1 MiB; lowered to `receive_bytes_max`. A single batch may exceed it."""

@@ -30,6 +30,7 @@ from streamlog.config.settings.node_settings import FETCH_MAX_BYTES
 from streamlog.errors import StreamlogError
 from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.model import Appended
+from streamlog.ports import Random
 from streamlog.services.batches.partition_fetch import (
     NOTHING,
     PARTITION_OVERHEAD,
@@ -43,10 +44,18 @@ from streamlog.services.common.outgoing import MESSAGE_BYTES_MIN, OutgoingBytes,
 
 ROOM_WAIT_MS: Final = 10_000
 """How long a fetch waits at most for free response bytes of the node."""
+LONG_WAIT_S: Final = 5.0
+SPREAD: Final = 0.5
+"""Long waits end earlier by up to this part, at random: thousands of polls that began together would otherwise end
+together, and hold up the node's other callers.
+"""
 
 
 class FetchHandler:
-    def __init__(self, leaders: PartitionLeaders, configs: NodeConfigs, outgoing: OutgoingBytes) -> None:
+    def __init__(
+        self, leaders: PartitionLeaders, configs: NodeConfigs, outgoing: OutgoingBytes, random: Random
+    ) -> None:
+        self._random = random
         self._leaders = leaders
         self._configs = configs
         self._outgoing = outgoing
@@ -62,7 +71,7 @@ class FetchHandler:
         poll = _Poll(leaders, wanted.settings, room, reader)
         parts = [_Part(fetch) for fetch in wanted.fetches]
         loop = asyncio.get_running_loop()
-        wait_until = loop.time() + within(wanted.settings.wait_ms_max, call)
+        wait_until = loop.time() + self._spread(within(wanted.settings.wait_ms_max, call))
         is_held = False
         try:
             if wanted.settings.bytes_min > 1 and loop.time() < wait_until and poll.is_too_little(parts):
@@ -81,6 +90,9 @@ class FetchHandler:
         finally:
             if not is_held:
                 reader.close()
+
+    def _spread(self, wait_s: float) -> float:
+        return wait_s if wait_s < LONG_WAIT_S else wait_s * (1 - SPREAD * self._random.random())
 
     async def _read(self, poll: _Poll, parts: Sequence[_Part], call: Call) -> None:
         try:
@@ -280,8 +292,9 @@ class _Poll:
         return part.readable_bytes
 
     def answers(self, parts: Sequence[_Part]) -> list[Fetched]:
-        """Partitions with batches, errors or divergences; if there are none, all that fit, with their high "
-        "watermarks."""
+        """Partitions with batches, errors or divergences; if there are none, all that fit, with their high
+        watermarks.
+        """
         found = [part.answer for part in parts if part.answer is not None]
         if found:
             return found

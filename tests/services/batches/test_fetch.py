@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -51,10 +52,10 @@ def test_a_poll_is_woken_by_the_partition_that_it_waits_for() -> None:
         await cluster.create(partitions=3)
         parts = [pb.FetchPartition(topic="t", partition=index) for index in range(3)]
         waiting = asyncio.ensure_future(fetch(cluster, *parts, wait_ms_max=60_000))
-        await asyncio.sleep(20)
+        await asyncio.sleep(14)
         assert not waiting.done()
         steps = cluster.loop.steps
-        await asyncio.sleep(20)
+        await asyncio.sleep(14)
         assert cluster.loop.steps - steps < 2_000  # of the nodes' own timers: a poll that waits does nothing
         await cluster.produce(b"a", partition=1)
         begin = cluster.loop.now
@@ -91,6 +92,27 @@ def test_nothing_above_the_high_watermark_is_read() -> None:
         (got,) = await waiting
         assert values(got.batches) == [b"a"]
         await producing
+
+    simulate(story)
+
+
+def test_long_polls_that_began_together_do_not_end_together() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        began = cluster.loop.now
+
+        async def waits_s(wait_ms: int) -> float:
+            (got,) = await fetch(cluster, wait_ms_max=wait_ms)
+            assert got.batches == b""
+            return cluster.loop.now - began
+
+        ends = sorted(await asyncio.gather(*(waits_s(30_000) for _ in range(60))))
+        assert 15 <= ends[0] < 17
+        assert 28 < ends[-1] < 30.1
+        assert max(later - earlier for earlier, later in pairwise(ends)) < 2
+        began = cluster.loop.now
+        assert min(await asyncio.gather(*(waits_s(2_000) for _ in range(20)))) >= 2
 
     simulate(story)
 
