@@ -230,16 +230,16 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         plant=retention_by_the_wall_clock_alone, plan=fault_plans.skewed_plan, seeds=3, first=5
     ),
     "a_deletion_is_confirmed_by_its_leader_alone": Mutant(
-        plant=a_deletion_is_confirmed_by_its_leader_alone, plan=fault_plans.deleting_plan, seeds=10, first=1
+        plant=a_deletion_is_confirmed_by_its_leader_alone, plan=fault_plans.deleting_plan, seeds=80, first=22
     ),
     "a_deletion_is_not_in_the_checkpoint": Mutant(
-        plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=10, first=1
+        plant=a_deletion_is_not_in_the_checkpoint, plan=fault_plans.deleting_plan, seeds=20, first=1
     ),
     "a_replica_joins_with_an_old_log_start": Mutant(
         plant=a_replica_joins_with_an_old_log_start, plan=fault_plans.rejoining_plan, seeds=40, first=6
     ),
     "a_deletion_takes_one_record_more": Mutant(
-        plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=3, first=2
+        plant=a_deletion_takes_one_record_more, plan=fault_plans.deleting_plan, seeds=15, first=12
     ),
     "the_level_is_raised_for_active_nodes": Mutant(
         plant=the_level_is_raised_for_active_nodes, plan=fault_plans.upgrade_plan, seeds=3, first=1
