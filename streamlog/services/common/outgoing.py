@@ -11,6 +11,8 @@ A reader holds one grant at a time, from before its message is read until the tr
 readers hold nothing, and are served in order, with equal shares: max-min fairness. A grant is at most a fraction of the
 free bytes (Choudhury and Hahne's dynamic thresholds for a shared buffer, 1998), which leaves some for later readers.
 
+Those that have a grant take turns on the event loop (`read_turns`).
+
 A message is in memory more than once: as the bytes read, as the message, as the transport's copy. A reader counts all.
 
 Readers that hold a grant for STUCK_S while others have waited for PATIENCE_S are ended with ThrottledError, the oldest
@@ -27,6 +29,7 @@ from typing import Final, Self
 
 from streamlog.errors import ThrottledError
 from streamlog.ports import CallPace
+from streamlog.services.common.read_turns import ReadTurns
 
 MESSAGE_BYTES_MIN: Final = 64 << 10
 """The least that a message gets, however many readers there are."""
@@ -50,6 +53,7 @@ class OutgoingBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used_bytes = 0
+        self.turns = ReadTurns()
         self.throttled_count = 0  # readers that were ended, or timed out waiting, since the node's start
         self._granted: dict[Reader, None] = {}  # by the age of their grants; each holds bytes
         self._waiting: deque[_Waiter] = deque()
@@ -223,6 +227,12 @@ class Reader:
         granted = self._budget.try_grant(self, wanted, least)
         if granted is None:
             granted = await self._budget.grant(self, wanted, least)
+        if not self._budget.turns.may_read:
+            try:
+                await self._budget.turns.wait()
+            except BaseException:
+                self.release()
+                raise
         return granted // self._copies
 
     async def reserve_next(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
@@ -230,10 +240,11 @@ class Reader:
         return await self.reserve(min(wanted, max(self._size, least)), least)
 
     def try_keep(self, size: int) -> bool:
-        """Change the grant to `size`, which is used. False if that is more than the grant and not free."""
+        """Change the grant to `size`, which was read. False if that is more than the grant and not free."""
         if not size:
             self.release()
             return True
+        self._budget.turns.has_read(size)
         size *= self._copies
         budget = self._budget
         others = budget.used_bytes - self.held_bytes

@@ -1,0 +1,72 @@
+"""Many that read at once do not hold up the event loop: each of its turns has a bounded part of what they read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from streamlog.services.common.outgoing import OutgoingBytes
+from streamlog.services.common.read_turns import TURN_BYTES
+
+MIB = 1 << 20
+
+
+def test_a_turn_has_one_large_message() -> None:
+    async def main() -> None:
+        budget = OutgoingBytes(1_000 * MIB)
+        turn, read = 0, Counter[int]()
+        order: list[int] = []
+
+        async def count_turns() -> None:
+            nonlocal turn
+            while True:
+                await asyncio.sleep(0)
+                turn += 1
+
+        async def reads(number: int, size: int, times: int) -> None:
+            reader = budget.reader()
+            for _ in range(times):
+                assert await reader.reserve(size) == size
+                assert reader.try_keep(size)
+                read[turn] += size
+                order.append(number)
+                reader.sent()
+
+        counting = asyncio.ensure_future(count_turns())
+        await asyncio.gather(*(reads(number, 4 * MIB, 5) for number in range(17)))
+        # The end of one turn and the beginning of the next may have the same number.
+        assert max(read.values()) <= 2 * 4 * MIB
+        assert set(Counter(order[:35]).values()) <= {2, 3}  # in turn
+        read.clear()
+        await asyncio.gather(*(reads(number, 64 << 10, 10) for number in range(160)))
+        assert max(read.values()) <= 2 * TURN_BYTES
+        read.clear()
+        before = turn
+        await asyncio.gather(*(reads(number, 1_000, 1) for number in range(500)))  # small ones do not wait
+        assert turn - before <= 3
+        counting.cancel()
+
+    asyncio.run(main())
+
+
+def test_who_leaves_the_line_gives_back_its_bytes_and_its_turn() -> None:
+    async def main() -> None:
+        budget = OutgoingBytes(100 * MIB)
+        readers = [budget.reader() for _ in range(4)]
+
+        async def reads_first() -> None:
+            await readers[0].reserve(MIB)
+            assert readers[0].try_keep(TURN_BYTES)
+
+        tasks = [asyncio.ensure_future(work) for work in (reads_first(), *(one.reserve(MIB) for one in readers[1:]))]
+        await asyncio.sleep(0)
+        assert [task.done() for task in tasks] == [True, False, False, False]
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        assert tasks[1].cancelled()
+        assert [readers[number].held_bytes > 0 for number in range(4)] == [True, False, True, True]
+        for one in readers:
+            one.close()
+        assert budget.used_bytes == 0
+
+    asyncio.run(main())
