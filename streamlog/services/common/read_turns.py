@@ -16,6 +16,8 @@ from typing import Final
 
 TURN_BYTES: Final = 1 << 20
 """One message may exceed it."""
+RECORDS_A_TURN: Final = 1_000
+"""Of one call that gets records one by one, which take some 4 us each."""
 
 
 class ReadTurns:

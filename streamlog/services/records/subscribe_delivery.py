@@ -34,6 +34,7 @@ from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset
 from streamlog.ports import Buffer, Workers
 from streamlog.records import BatchHeader, Codec, check_crc, codec_of, iter_fields, scan_headers
 from streamlog.records.decode import Fields
+from streamlog.services.common.read_turns import RECORDS_A_TURN
 from streamlog.services.records.subscribe_placement import PartitionPlacement
 from streamlog.services.records.subscribed_partition import (
     STATUS_OVERHEAD,
@@ -64,6 +65,7 @@ class SubscribeDelivery:
         self._workers = workers
         self._message = pb.SubscribeResponse()  # being filled
         self._message_bytes = 0
+        self._left_of_turn = RECORDS_A_TURN
 
     async def run(self, responses: Responses[pb.SubscribeResponse]) -> None:
         """Until all partitions are done."""
@@ -237,6 +239,10 @@ class SubscribeDelivery:
             self._message_bytes += size
             partition.position = Offset(fields[0] + 1)
             status.position, status.lag = partition.position, max(0, partition.readable_end - partition.position)
+            self._left_of_turn -= 1
+            if not self._left_of_turn:
+                self._left_of_turn = RECORDS_A_TURN
+                await asyncio.sleep(0)
 
     async def _decode(self, batches: Buffer, position: int, header: BatchHeader) -> Iterator[Fields]:
         """Compressed batches are decoded in a worker thread. UNREADABLE errors."""

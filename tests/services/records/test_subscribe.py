@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from streamlog.api import fetched
 from streamlog.api.convert.offsets import epoch_end
+from streamlog.api.convert.records import subscribe as convert
 from streamlog.api.convert.records.fetch import diverged
 from streamlog.api.fetched import Fetched
 from streamlog.api.pb import common_pb2
@@ -19,6 +22,7 @@ from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.errors import StreamlogError
 from streamlog.model import Acks, BrokerId, LeaderEpoch, Offset
 from streamlog.records import read_header
+from streamlog.services.records import subscribe_delivery
 from streamlog.services.records.subscribe_placement import PartitionPlacement
 from streamlog.services.records.subscribed_partition import SubscribedPartition
 from tests.services.records.subscribe_calls import EARLIEST, _Subscribed, everything, subscribing
@@ -42,6 +46,26 @@ def test_any_node_serves_what_is_there_and_what_comes(node: int) -> None:
             assert await reader.until(4) == {0: [b"a", b"b", b"d"], 1: [b"c"]}
             news = reader.last[0]
             assert (news.position, news.high_watermark, news.lag) == (3, 3, 0)
+
+    simulate(story)
+
+
+def test_a_turn_of_the_loop_has_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start()
+        await cluster.create()
+        await cluster.produce(*[b"x"] * 2_500)
+        await cluster.produce(*[b"x"] * 2_500)
+        turns: Counter[int] = Counter()
+
+        def received_record(*given: Any) -> pb.ReceivedRecord:
+            turns[cluster.loop.steps] += 1
+            return convert.received_record(*given)
+
+        monkeypatch.setattr(subscribe_delivery, "convert", Mock(received_record=received_record))
+        async with subscribing(cluster, everything(end=LATEST)) as reader:
+            assert len((await reader.until(5_000))[0]) == 5_000
+        assert sorted(turns.values()) == [1_000] * 5
 
     simulate(story)
 

@@ -42,6 +42,7 @@ from streamlog.metrics import Traffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import CallPace, Ports, Workers
 from streamlog.records.decode import Fields
+from streamlog.services.common.read_turns import RECORDS_A_TURN
 from streamlog.services.records.consuming.consume_member import ConsumeMember
 from streamlog.services.records.consuming.consume_status import (
     check_topics,
@@ -234,18 +235,19 @@ class _Stream:
         turn.result()
 
     async def _send_some(self, batch: ConsumerBatch, fields: Iterator[Fields]) -> None:
-        """As many records as fit the message and the credits."""
+        """As many records as fit the message, the credits, and a turn of the event loop."""
         partition = TopicPartition(batch.topic, batch.partition)
         some: list[Fields] = []
         size = STATUS_OVERHEAD
         first, self._next = self._next, None
+        most = min(self._credits, RECORDS_A_TURN)
         for each in fields if first is None else chain((first,), fields):
             size += record_size(each)
             if some and size > self._wanted.response_bytes_max:
                 self._next = each
                 break
             some.append(each)
-            if len(some) == self._credits:
+            if len(some) == most:
                 break
         else:
             self._left = None
@@ -256,6 +258,8 @@ class _Stream:
         self._sent.add(partition, offsets, batch.header.leader_epoch, in_order=self._wanted.by_credit)
         self._member.idle = False
         await self._send(pb.ConsumeResponse(records=self._records(partition, batch, some)))
+        if len(some) == RECORDS_A_TURN:
+            await asyncio.sleep(0)
 
     async def _report_skipped(self, skipped: CorruptBatchError) -> None:
         """The offset after it is committed, unless records before it are unacknowledged."""

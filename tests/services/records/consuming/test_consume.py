@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import chain
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from streamlog.api import calls
+from streamlog.api.convert.records.subscribe import received_record
 from streamlog.api.pb import batches_pb2, common_pb2, groups_pb2
 from streamlog.api.pb import records_pb2 as pb
 from streamlog.client import AsyncAdmin
@@ -357,6 +359,26 @@ def test_a_batch_in_many_responses_is_kept_as_it_is() -> None:
 
     def chains() -> int:
         return sum(type(one) is chain for one in gc.get_objects())
+
+    run_story(story)
+
+
+def test_a_turn_of_the_loop_has_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(stage: GroupStage) -> None:
+        await produce(stage, "t", *[batch([b"x"] * 2_500) for _ in range(2)])
+        loop = stage.nodes.world.loop
+        turns: Counter[int] = Counter()
+
+        def counted(*given: Any) -> pb.ReceivedRecord:
+            turns[loop.steps] += 1
+            return received_record(*given)
+
+        monkeypatch.setattr(consume, "received_record", counted)
+        async with consuming(stage) as client:
+            await client.join(credits=5_000)
+            await client.until(lambda: len(client.got) == 5_000)
+            assert [offset for _, offset in client.got] == list(range(5_000))
+        assert max(turns.values()) == 1_000
 
     run_story(story)
 
