@@ -48,6 +48,8 @@ CHANGED_BY_HAND: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, e
 """A deleted directory was removed, or renamed, or contains directories."""
 REMOVED_AT_ONCE: Final = 200
 """Files, in one step of the event loop."""
+WRITTEN_AT_ONCE: Final = 32
+"""Logs whose derived state is written, or installed, likewise."""
 HOUSEKEEPING_INTERVAL_MS: Final = 30_000
 LOG_STARTS_PAUSE_S: Final = 0.2
 """Between two writes of log starts that have moved: all that move meanwhile share the next one."""
@@ -372,17 +374,30 @@ class LogDirectory:
         logs, kept = self.logs | self.moving.frozen, dict(self.moving.kept)
         points = {partition: self._recovery_point(log) for partition, log in logs.items()}
         points |= {partition: entry.recovery_point for partition, entry in kept.items()}
-        unsaved = [log for log in logs.values() if log.derived.write()]
-        if unsaved:
-            await self._fs.sync_all(self.path)
-            for log in unsaved:
-                log.derived.install()
-            await self._fs.sync_all(self.path)
+        await self._write_derived(logs)
         starts = {p: start for p, log in logs.items() if (start := self._log_start(log)) > 0}
         starts |= {p: entry.log_start for p, entry in kept.items() if entry.log_start > 0}
         await self._write_log_starts(starts)
         await self.checkpoints.write_cleaned(points)
         await self.checkpoints.write_recovery_points(points)
+
+    async def _write_derived(self, logs: dict[TopicPartition, Log]) -> None:
+        """In steps: after a fail-over it is a file of each of thousands of logs. One may be removed meanwhile."""
+        unsaved: list[Log] = []
+        for partition, log in logs.items():
+            is_here = log is self.logs.get(partition) or log is self.moving.frozen.get(partition)
+            if is_here and log.derived.write():
+                unsaved.append(log)
+                if not len(unsaved) % WRITTEN_AT_ONCE:
+                    await asyncio.sleep(0)
+        if not unsaved:
+            return
+        await self._fs.sync_all(self.path)
+        for number, log in enumerate(unsaved, 1):
+            log.derived.install()
+            if not number % WRITTEN_AT_ONCE:
+                await asyncio.sleep(0)
+        await self._fs.sync_all(self.path)
 
     def _recovery_point(self, log: Log) -> Offset:
         """A damaged log keeps its recovery point, so that the damage is found again at the next start."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -16,6 +17,8 @@ from streamlog.sim.machine import Machine
 from streamlog.storage.directories import directory, offset_checkpoints
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.files import names
+from streamlog.storage.files.replace_file import read_file
+from streamlog.storage.log.derived_state import DerivedState
 from streamlog.storage.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.storage.rig import DIRECTORY, LIMITS, PARTITION, Rig
@@ -159,6 +162,46 @@ def test_a_directory_with_many_files_is_removed_in_steps(monkeypatch: pytest.Mon
         left.append(len(listing(rig, f"{DIRECTORY}/{name}")) if name in listing(rig) else 0)
     assert len(left) > 2
     assert all(before - after <= 2 for before, after in pairwise(left))
+
+
+def test_after_a_fail_over_what_logs_derive_is_written_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(Machine(1), CONFIG)
+    others = [TopicPartition("topic", PartitionId(number)) for number in range(1, 100)]
+    turns: Counter[str] = Counter()
+    write, install = DerivedState.write, DerivedState.install
+
+    def counted_write(derived: DerivedState) -> bool:
+        has_written = write(derived)
+        turns[f"write {rig.machine.loop.steps}"] += has_written
+        return has_written
+
+    def counted_install(derived: DerivedState) -> None:
+        turns[f"install {rig.machine.loop.steps}"] += 1
+        install(derived)
+
+    monkeypatch.setattr(DerivedState, "write", counted_write)
+    monkeypatch.setattr(DerivedState, "install", counted_install)
+
+    async def story() -> None:
+        for partition in others:
+            await rig.directory.create_log(partition, CONFIG)
+        await rig.directory.checkpoint()
+        for log in rig.directory.logs.values():
+            log.assign_epoch(LeaderEpoch(5))
+        turns.clear()
+        checkpoint = asyncio.ensure_future(rig.directory.checkpoint())
+        await asyncio.sleep(0)
+        removal = asyncio.ensure_future(rig.directory.remove_log(others[-1]))  # in the middle of it
+        await asyncio.gather(checkpoint, removal)
+
+    rig.machine.run(story())
+    assert max(turns.values()) <= 32
+    assert sum(count for turn, count in turns.items() if turn.startswith("install")) == 99
+    rig.directory.check()
+    paths = [f"{rig.directory.partition_path(one)}/{names.LEADER_EPOCHS}" for one in rig.directory.logs]
+    written = rig.do(lambda: [read_file(rig.machine.fs, path, 1_000) for path in paths])
+    assert len(written) == 99
+    assert all(b"5 0" in (text or b"") for text in written)
 
 
 def test_strays_are_kept_and_reported() -> None:
