@@ -227,12 +227,11 @@ class Reader:
         granted = self._budget.try_grant(self, wanted, least)
         if granted is None:
             granted = await self._budget.grant(self, wanted, least)
-        if not self._budget.turns.may_read:
-            try:
-                await self._budget.turns.wait()
-            except BaseException:
-                self.release()
-                raise
+        try:
+            await self._budget.turns.begin()
+        except BaseException:
+            self.release()
+            raise
         return granted // self._copies
 
     async def reserve_next(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:
