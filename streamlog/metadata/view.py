@@ -22,8 +22,7 @@ from streamlog.model import BrokerId, RaftIndex
 class MetadataView:
     def __init__(self) -> None:
         self.machine = MetadataStateMachine(self._changed)  # for the quorum, or the observer
-        # In the order of registration. Replaced, not mutated: a listener may unregister during a notification.
-        self._listeners: tuple[ImageListener, ...] = ()
+        self._listeners: dict[object, ImageListener] = {}  # in the order of registration
         self._image_changed = asyncio.Event()  # replaced with each image
         self._controller: BrokerId | None = None
         self._controller_address: str | None = None
@@ -35,11 +34,11 @@ class MetadataView:
 
     def listen(self, listener: ImageListener) -> Callable[[], None]:
         """Notify from the next image on. Call the result to unregister."""
-        own: ImageListener = lambda image, delta: listener(image, delta)  # noqa: E731  the same listener may be registered twice
-        self._listeners = (*self._listeners, own)
+        own = object()  # the same listener may be registered twice
+        self._listeners[own] = listener
 
         def stop() -> None:
-            self._listeners = tuple(one for one in self._listeners if one is not own)
+            self._listeners.pop(own, None)
 
         return stop
 
@@ -92,7 +91,7 @@ class MetadataView:
         await self._controller_changed.wait()
 
     def _changed(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
-        for listener in self._listeners:
+        for listener in list(self._listeners.values()):  # one may unregister during a notification
             listener(image, delta)
         news, self._image_changed = self._image_changed, asyncio.Event()
         news.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -98,6 +99,36 @@ def test_listeners_receive_each_image_in_their_order_until_they_stop() -> None:
     stop()
     feed.view.machine.install(RaftIndex(9), feed.view.image)
     assert seen[2:] == [("b", 2, True)]
+
+
+def test_a_listener_that_stops_within_a_notification_takes_it_from_no_other() -> None:
+    feed, seen = Feed(), list[str]()
+
+    def first(*_: object) -> None:
+        seen.append("first")
+        stop()
+
+    stop = feed.view.listen(first)
+    feed.view.listen(lambda *_: seen.append("second"))
+    feed.make_topic()
+    feed.apply()
+    assert seen == ["first", "second", "second"]
+
+
+def test_listeners_stop_without_a_look_at_the_others() -> None:
+    """Thousands of calls may end together."""
+    feed, calls = Feed(), 0
+    stops = [feed.view.listen(lambda *_: None) for _ in range(500)]
+
+    def on_event(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(on_event)
+    for stop in stops:
+        stop()
+    sys.setprofile(None)
+    assert calls <= 2 * len(stops)
 
 
 async def test_waits_for_a_command_and_for_a_condition() -> None:
