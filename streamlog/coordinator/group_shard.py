@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -57,6 +58,9 @@ R = TypeVar("R")
 RETRY_MS = 500
 """Pause before work that no client waits for is retried after a failed append."""
 
+OFFSETS_AT_ONCE: Final = 2_000
+"""That are checked for their expiry before the event loop goes on: 1 ms."""
+
 REST_TIMES: Final = 10
 """Pause between two decisions on one group: so many times what the last one took, so that a thousand members that join
 one by one leave the node nine tenths of its time."""
@@ -68,6 +72,9 @@ REST_S_PER_MEMBER: Final = 0.0002
 """The least pause, of what decisions usually take. A group of 1,000 is decided every 0.2 s (Kafka: 1 s, KIP-1263)."""
 REST_S_MIN: Final = 0.005
 """Shorter pauses are left out: those of groups of fewer than 25 members, mostly."""
+
+
+_topic: Final = itemgetter(0)  # of the place of an offset
 
 
 class TopicsTimer(Struct, frozen=True):
@@ -93,6 +100,7 @@ class GroupShard:
         self._pending_offsets = PendingOffsets()
         self._hints: dict[tuple[str, str], Callable[[], None]] = {}  # of members on streams
         self._unknown = 0  # records of a newer release, skipped
+        self._removed: set[str] | None = None  # topics whose offsets may remain; None: any that does not exist
 
     # -- lifecycle
 
@@ -143,9 +151,10 @@ class GroupShard:
         """Loaded: sessions start, and changes of topics since the last record are applied."""
         if self._unknown:
             self._probe("group_records_unknown", partition=str(self.log.replica.partition), count=self._unknown)
+        context = self._context()
         for group in list(self.groups.values()):
-            self._set(timers_after_loading(group, self._context()))
-        self.on_topics_changed()
+            self._set(timers_after_loading(group, context))
+        self.on_topics_changed(None)
 
     def on_nodes_gone(self) -> None:
         """Nodes have failed or restarted."""
@@ -290,28 +299,54 @@ class GroupShard:
 
     # -- background work
 
-    def on_topics_changed(self) -> None:
-        """Retried until it is written: no client does it."""
+    def on_topics_changed(self, removed: Iterable[str] | None) -> None:
+        """`removed`: names of the topics that were; None: unknown. Retried until it is written: no client does it."""
         if not self.log.is_active:
             return  # `begin` does it
-        done = [self._try(group_id, refresh_topics) for group_id in list(self.groups)]
-        pending = self._pending_offsets.by_group()
-        for group_id in dict.fromkeys((*self.groups, *pending)):
-            forget = partial(committing.forget_topics, pending=pending.get(group_id, ()))
-            done.append(self._try(group_id, forget))
+        if removed is None:
+            self._removed = None
+        elif self._removed is not None:
+            self._removed.update(removed)
+        self._follow_topics()
+
+    def _follow_topics(self) -> None:
+        context = self._context()
+        with_members = [group_id for group_id, group in self.groups.items() if group.members]
+        done = [self._try(group_id, refresh_topics, context) for group_id in with_members]
+        if self._removed is None or self._removed:
+            done += self._forget_topics(context)
+        if all(done):
+            self._removed = set()
         self._timers.set(TOPICS, None if all(done) else RETRY_MS)
 
-    def expire_offsets(self) -> None:
-        pending = self._pending_offsets.by_group()
+    def _forget_topics(self, context: GroupContext) -> list[bool]:
+        pending, removed = self._pending_offsets.by_group(), self._removed
+        concerned = [
+            group_id
+            for group_id, group in self.groups.items()
+            if removed is None or not removed.isdisjoint(map(_topic, group.offsets))
+        ]
+        return [
+            self._try(group_id, partial(committing.forget_topics, pending=pending.get(group_id, ())), context)
+            for group_id in dict.fromkeys((*concerned, *pending))
+        ]
+
+    async def expire_offsets(self) -> None:
+        """With pauses: a node may have many groups."""
+        context, pending, room = self._context(), self._pending_offsets.by_group(), OFFSETS_AT_ONCE
         for group_id in list(self.groups):
-            self._try(group_id, partial(committing.expire, pending=pending.get(group_id, ())))
+            if room <= 0:
+                await asyncio.sleep(0)
+                context, pending, room = self._context(), self._pending_offsets.by_group(), OFFSETS_AT_ONCE
+            room -= 10 + len(self._group(group_id).offsets)
+            self._try(group_id, partial(committing.expire, pending=pending.get(group_id, ())), context)
 
     def _on_due(self, timer: Timer | TopicsTimer) -> None:
         """A session or revocation time-out has expired."""
         if not self.log.is_active:
             return
         if isinstance(timer, TopicsTimer):
-            self.on_topics_changed()
+            self._follow_topics()
             return
         pending = self._pending.get(timer.group, ())
         if any(isinstance(command, MemberHeartbeat) and command.member_id == timer.member_id for command, _ in pending):
@@ -333,12 +368,14 @@ class GroupShard:
         if hint is not None:
             hint()  # it is still on a stream, which learns of the removal
 
-    def _try(self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[object]]) -> bool:
-        """Whether it was carried out."""
+    def _try(
+        self, group: str, decide: Callable[[Group, GroupContext], GroupDecision[object]], context: GroupContext
+    ) -> bool:
+        """Whether it was carried out. `context`: of this turn of the event loop."""
         if not self.log.is_active:
             return False
         try:
-            self._decide(group, decide)
+            self._decide(group, decide, context)
         except StreamlogError:
             return False
         return True
@@ -348,9 +385,15 @@ class GroupShard:
     def _group(self, group_id: str) -> Group:
         return self.groups.get(group_id) or Group(group_id)
 
-    def _decide(self, group_id: str, decide: Callable[[Group, GroupContext], GroupDecision[R]]) -> R:
+    def _decide(
+        self,
+        group_id: str,
+        decide: Callable[[Group, GroupContext], GroupDecision[R]],
+        context: GroupContext | None = None,
+    ) -> R:
         self.log.check()
-        context = self._context()
+        if context is None:
+            context = self._context()
         decision = decide(self._group(group_id), context)
         if decision.records:
             self.log.write([encode(record) for record in decision.records])

@@ -69,7 +69,8 @@ class GroupCoordinator:
         while True:
             await asyncio.sleep(self._configs.node[group_settings.OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000)
             for shard in self._shards:
-                shard.expire_offsets()
+                await shard.expire_offsets()
+                await asyncio.sleep(0)
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta | None) -> None:
         live = _live_epochs(image)
@@ -79,8 +80,9 @@ class GroupCoordinator:
                 shard.on_nodes_gone()
         self._topics, matters = self._topics.following(image, delta)
         if matters:
+            removed = None if delta is None else [topic.name for topic in delta.removed_topics()]
             for shard in self._shards:
-                shard.on_topics_changed()
+                shard.on_topics_changed(removed)
 
     def _context(self) -> GroupContext:
         return GroupContext(

@@ -1,11 +1,12 @@
 """The cluster's topics for the group coordinator, from one metadata image.
 
 Patterns are RE2's: matching takes linear time whatever a client sends, where one heartbeat could keep a backtracking
-engine busy for hours. The matches of a pattern are cached until topic names change.
+engine busy for hours. The matches of a pattern are cached, and after a change of topics only new names are matched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import re2
@@ -34,15 +35,26 @@ class ImageTopics:
         self._image = image
         self._names: tuple[tuple[str, TopicId], ...] | None = None  # built for the first pattern
         self._matching: dict[str, tuple[TopicId, ...]] = {}  # the last that was asked for stands last
+        self._before: dict[str, tuple[TopicId, ...]] = {}  # the same before the last change of topics
+        self._added: tuple[tuple[str, TopicId], ...] = ()  # by that change
+        self._removed: frozenset[TopicId] = frozenset()
 
     def following(self, image: MetadataImage, delta: MetadataDelta | None) -> tuple[ImageTopics, bool]:
         """The topics of the next image, and whether they differ for groups: in topics or partition counts. Leaders
         and ISRs change often and do not matter here.
         """
         topics = ImageTopics(image)
-        if delta is not None and not self._differs(image, delta):
+        if delta is None:
+            return topics, True
+        if not self._differs(image, delta):
             topics._names, topics._matching = self._names, self._matching
+            topics._before, topics._added, topics._removed = self._before, self._added, self._removed
             return topics, False
+        # Patterns that no group has asked for since the change before are left behind.
+        changed = [topic_id for topic_id, _ in delta.changed_topics()]
+        topics._before = self._matching
+        topics._added = _named(image, (one for one in changed if one not in self._image.topics))
+        topics._removed = frozenset(one for one in changed if one not in image.topics)
         return topics, True
 
     def _differs(self, image: MetadataImage, delta: MetadataDelta) -> bool:
@@ -82,15 +94,31 @@ class ImageTopics:
     def matching(self, pattern: str) -> tuple[TopicId, ...]:
         found = self._matching.pop(pattern, None)
         if found is None:
-            wanted = _compiled(pattern)
-            if self._names is None:
-                names = ((topic.name, topic_id) for topic_id, topic in self._image.topics.items())
-                self._names = tuple((name, topic_id) for name, topic_id in names if name not in INTERNAL_TOPICS)
-            found = tuple(topic_id for name, topic_id in self._names if wanted.fullmatch(name))
+            before = self._before.pop(pattern, None)
+            found = self._all_matching(pattern) if before is None else self._still_matching(pattern, before)
             if len(self._matching) >= PATTERNS_MAX:
                 del self._matching[next(iter(self._matching))]
         self._matching[pattern] = found
         return found
+
+    def _all_matching(self, pattern: str) -> tuple[TopicId, ...]:
+        wanted = _compiled(pattern)
+        if self._names is None:
+            self._names = _named(self._image, self._image.topics)
+        return tuple(topic_id for name, topic_id in self._names if wanted.fullmatch(name))
+
+    def _still_matching(self, pattern: str, before: tuple[TopicId, ...]) -> tuple[TopicId, ...]:
+        kept = before if self._removed.isdisjoint(before) else tuple(one for one in before if one not in self._removed)
+        if not self._added:
+            return kept
+        wanted = _compiled(pattern)
+        return kept + tuple(topic_id for name, topic_id in self._added if wanted.fullmatch(name))
+
+
+def _named(image: MetadataImage, topic_ids: Iterable[TopicId]) -> tuple[tuple[str, TopicId], ...]:
+    """Those of the image that patterns may match."""
+    topics = ((topic_id, image.topics.get(topic_id)) for topic_id in topic_ids)
+    return tuple((topic.name, one) for one, topic in topics if topic is not None and topic.name not in INTERNAL_TOPICS)
 
 
 def _compiled(pattern: str, bytes_max: int = _PATTERN_BYTES_MAX) -> Any:

@@ -161,12 +161,15 @@ def expire(group: Group, context: GroupContext, pending: Iterable[OffsetKey] = (
     if group.members:
         return GroupDecision(response=0)
     latest_kept_ms = context.now_ms - context.settings.offsets_retention_ms
-    kept = _places(pending)
-    expired = [
+    old = [
         at
         for at, value in group.offsets.items()
-        if at not in kept and max(value.commit_timestamp_ms, group.empty_since_ms) < latest_kept_ms
+        if max(value.commit_timestamp_ms, group.empty_since_ms) < latest_kept_ms
     ]
+    if not old and group.offsets:
+        return GroupDecision(response=0)
+    kept = _places(pending)
+    expired = [at for at in old if at not in kept]
     return GroupDecision(response=len(expired), records=_tombstones(group, expired, {*group.offsets, *kept}))
 
 
