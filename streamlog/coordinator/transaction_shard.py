@@ -21,7 +21,8 @@ An id has one timer: the time-out of its open transaction, or its expiry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -115,6 +116,7 @@ class TransactionShard:
         """`spawn` starts a task in the coordinator's task group."""
         self.log = ShardLog(replica, self, clock, probe)
         self.values: dict[str, TransactionValue] = {}
+        self._names: list[str] | None = None  # their ids, ascending; None until they are asked for
         self._markers = markers
         self._producer_ids = producer_ids
         self._expiration_ms = expiration_ms
@@ -368,10 +370,24 @@ class TransactionShard:
     def _apply(self, record: TransactionRecord) -> None:
         if record.value is None or record.value.state is not TransactionStatus.ONGOING:
             self._deadlines.forget(record.transactional_id)
+        name, is_known = record.transactional_id, record.transactional_id in self.values
         if record.value is None:
-            self.values.pop(record.transactional_id, None)
+            self.values.pop(name, None)
         else:
-            self.values[record.transactional_id] = record.value
+            self.values[name] = record.value
+        if self._names is None or is_known == (record.value is not None):
+            return
+        if is_known:
+            del self._names[bisect_left(self._names, name)]
+        else:
+            insort(self._names, name)
+
+    def transactions_behind(self, start: str) -> Iterator[tuple[str, TransactionValue]]:
+        """Those with ids behind `start`, by id. To be taken within one turn of the event loop."""
+        if self._names is None:
+            self._names = sorted(self.values)
+        for index in range(bisect_right(self._names, start), len(self._names)):
+            yield self._names[index], self.values[self._names[index]]
 
     def _follow(self, transactional_id: str, value: TransactionValue) -> None:
         """Start what the new state needs: markers or a timer."""

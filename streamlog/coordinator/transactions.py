@@ -6,7 +6,9 @@ It has a shard for each partition of `__transaction_state` that this node leads,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from heapq import merge
+from itertools import islice
 from typing import Final
 
 from streamlog.aio.group_tasks import start_unless_ending
@@ -122,14 +124,18 @@ class TransactionCoordinator:
     async def describe(self, transactional_id: str) -> TransactionValue | None:
         return await self._shards.of(transactional_id).describe(transactional_id)
 
-    def own_transactions(self) -> list[tuple[str, TransactionValue]]:
-        """Of all loaded shards, by transactional id."""
+    def own_transactions(self, start: str, count: int) -> list[tuple[str, TransactionValue]]:
+        """The first `count` behind the id `start`, of all loaded shards, by transactional id."""
         loaded = [shard for shard in self._shards if shard.log.is_active]
-        return sorted((pair for shard in loaded for pair in shard.values.items()), key=lambda pair: pair[0])
+        some = merge(*(shard.transactions_behind(start) for shard in loaded), key=lambda pair: pair[0])
+        return list(islice(some, count))
 
-    def coordinated(self) -> list[PartitionId]:
-        """The partitions of `__transaction_state` whose ids are in `own_transactions`."""
-        return sorted(shard.log.replica.partition.partition for shard in self._shards if shard.log.is_active)
+    def coordinated(self) -> Callable[[], list[PartitionId]]:
+        """Call the result later: the partitions of `__transaction_state` whose ids have been in `own_transactions` ever
+        since.
+        """
+        loaded = [shard for shard in self._shards if shard.log.is_active]
+        return lambda: sorted(shard.log.replica.partition.partition for shard in loaded if shard.log.is_active)
 
     def _deadline(self, timeout_s: float) -> float:
         return self._clock.monotonic() + timeout_s

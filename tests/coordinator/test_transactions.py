@@ -22,7 +22,7 @@ from streamlog.metadata.records import Partition, PartitionRecord
 from streamlog.model import BrokerId, PartitionId, ProducerEpoch, TopicPartition
 from streamlog.transactions.lifecycle import Ended, TransactionalProducer
 from streamlog.transactions.markers import Grant
-from streamlog.transactions.records import TransactionStatus
+from streamlog.transactions.records import TransactionRecord, TransactionStatus
 from tests.broker.rig import ME, OTHER, P0, topic_id
 from tests.support.transaction_bench import (
     T_0,
@@ -332,3 +332,26 @@ def test_a_fenced_producer_gets_its_error_once_the_decision_is_replicated(bench:
     bench.settle()
     assert isinstance(ending.exception(), ProducerFencedError)
     assert aborting.done()
+
+
+def test_ids_are_listed_in_order_whatever_comes_and_goes(bench: Bench) -> None:
+    bench.init()
+    (shard,) = bench.coordinator._shards
+    ((_, value),) = bench.coordinator.own_transactions("", 2)
+    for step in range(200):
+        name = f"x{step * 7 % 31}"
+        shard._apply(TransactionRecord(name, None if step % 3 == 0 else value))
+        listed = [one for one, _ in bench.coordinator.own_transactions("x1", 100)]
+        assert listed == sorted(one for one in shard.values if one > "x1")
+        assert [one for one, _ in bench.coordinator.own_transactions("", 3)] == sorted(shard.values)[:3]
+
+
+def test_a_partition_that_another_node_had_meanwhile_was_not_listed_completely(bench: Bench) -> None:
+    """A list goes on for several turns of the event loop: what was loaded again has lacked ids in between."""
+    since = bench.coordinator.coordinated()
+    assert since() == [P0]
+    bench.rig.change(2, leader=OTHER)
+    bench.rig.change(2, leader=ME)
+    bench.settle()
+    assert since() == []
+    assert bench.coordinator.coordinated()() == [P0]

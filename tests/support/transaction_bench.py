@@ -153,7 +153,7 @@ class Bench:
         return self.coordinator.end(command, WAIT_S)
 
     def state(self) -> TransactionStatus:
-        ((_, value),) = self.coordinator.own_transactions()
+        ((_, value),) = self.coordinator.own_transactions("", 2)
         return value.state
 
 

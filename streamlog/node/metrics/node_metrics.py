@@ -108,5 +108,5 @@ class NodeMetrics:
         families += client_bound_families(sources.bounds)
         families += await partition_families(sources.replicas, sources.links, per_partition=per_partition)
         families += await group_families(sources.groups, sources.replicas, per_partition=per_partition)
-        families += transaction_families(sources.transactions, sources.clock.wall_ms())
+        families += await transaction_families(sources.transactions, sources.clock.wall_ms())
         return families

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from typing import Final
 
 from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.metrics.families import Family, gauge, single
 from streamlog.transactions.records import NO_TIME, TransactionStatus
 
+IDS_AT_ONCE: Final = 1_000
 
-def transaction_families(transactions: TransactionCoordinator, now_ms: int) -> list[Family]:
+
+async def transaction_families(transactions: TransactionCoordinator, now_ms: int) -> list[Family]:
     """`now_ms`: the time by which transactions start: the quorum's where this node's clock is wrong."""
-    own = transactions.own_transactions()
-    states = Counter(value.state for _, value in own)
-    begun = [value.started_ms for _, value in own if value.partitions and value.started_ms != NO_TIME]
-    oldest_s = max(0.0, (now_ms - min(begun)) / 1000) if begun else 0.0
+    states, oldest_ms, start = Counter[TransactionStatus](), now_ms, ""
+    while some := transactions.own_transactions(start, IDS_AT_ONCE):
+        states.update(value.state for _, value in some)
+        begun = (value.started_ms for _, value in some if value.partitions and value.started_ms != NO_TIME)
+        oldest_ms, start = min((oldest_ms, *begun)), some[-1][0]
+        await asyncio.sleep(0)
+    oldest_s = (now_ms - oldest_ms) / 1000
     return [
         gauge(
             "streamlog_transactional_ids",

@@ -7,7 +7,9 @@ only certain if the ids of all partitions of `__transaction_state` are known: ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from streamlog.api.convert.admin import transaction_admin as convert
@@ -30,7 +32,7 @@ from streamlog.metadata.configs.node_configs import NodeConfigs
 from streamlog.metadata.image.image import Topic
 from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER, BrokerId, ProducerEpoch, ProducerId, TopicPartition
-from streamlog.ports import Clock
+from streamlog.ports import CallGuard, Clock
 from streamlog.records import EndTransactionMarker
 from streamlog.services.admin.visible_pages import Round, following_token, round_size, visible_rows
 from streamlog.services.batches.partition_leader import within
@@ -83,6 +85,7 @@ class TransactionQueries:
         convert.states(request)  # whether they are valid
         size = page_size(request.page_size, default=IDS_PER_PAGE)
         guard, errors, coordinated = call.info.guard, dict[int, pb.NodeError](), set[int]()
+        visible = None if guard is None else partial(_may_list, guard)
 
         async def list_behind(start: str) -> Round[pb.TransactionListing]:
             sent = pb.ListTransactionsRequest(
@@ -91,18 +94,19 @@ class TransactionQueries:
                 page_token=start,
                 page_size=round_size(size, guard),
             )
-            answers = await self._lists(sent, call)
+            own = await self._own_list(sent, sent.page_size, visible)
+            others = await self._lists_of_others(sent, call)
+            answers = [own, *others]
             errors.update({error.node_id: error for answer in answers for error in answer.errors})
             coordinated.update(index for answer in answers for index in answer.coordinated_partitions)
-            listings = [row for answer in answers for row in answer.transactions]
-            # Beyond the end of another node's page, its ids are unknown.
+            theirs = (row for answer in others for row in answer.transactions)
+            listings = [*own.transactions, *(row for row in theirs if visible is None or visible(row))]
+            # Beyond the end of a node's page, its ids are unknown.
             known_end = min((answer.next_page_token for answer in answers if answer.next_page_token), default=None)
             rows = [
                 row
                 for row in sorted(listings, key=lambda row: row.transactional_id)
-                if row.transactional_id > start
-                and (known_end is None or row.transactional_id <= known_end)
-                and (guard is None or guard.may_list("TRANSACTIONAL_ID", row.transactional_id))
+                if row.transactional_id > start and (known_end is None or row.transactional_id <= known_end)
             ]
             return Round(rows=rows, known_end=known_end)
 
@@ -115,10 +119,12 @@ class TransactionQueries:
         )
         return response
 
-    async def _lists(self, request: pb.ListTransactionsRequest, call: Call) -> list[pb.ListTransactionsResponse]:
-        """Of this node, and of the others if the call is a client's: whatever the client may see."""
+    async def _lists_of_others(
+        self, request: pb.ListTransactionsRequest, call: Call
+    ) -> list[pb.ListTransactionsResponse]:
+        """Whatever the client may see. None if the call is not a client's."""
         if is_forwarded(call):
-            return [self._own_list(request)]
+            return []
 
         async def ask(other: BrokerId) -> pb.ListTransactionsResponse:
             try:
@@ -128,19 +134,36 @@ class TransactionQueries:
             except StreamlogError as error:
                 return pb.ListTransactionsResponse(errors=[pb.NodeError(node_id=other, error=to_message(error))])
 
-        others = await call_each(self._others(), ask, at_once=_AT_ONCE)
-        return [self._own_list(request), *others]
+        return await call_each(self._others(), ask, at_once=_AT_ONCE)
 
-    def _own_list(self, request: pb.ListTransactionsRequest) -> pb.ListTransactionsResponse:
+    async def _own_list(
+        self,
+        request: pb.ListTransactionsRequest,
+        count: int | None = None,
+        visible: Callable[[pb.TransactionListing], bool] | None = None,
+    ) -> pb.ListTransactionsResponse:
+        """More than `count` of those behind the page token, and the id up to which they are all; or all, and no id."""
         states, producer_ids = frozenset(request.states), frozenset(request.producer_ids)
-        own = [convert.listing(name, value, self._me) for name, value in self._coordinator.own_transactions()]
-        rows = [
-            row
-            for row in own
-            if (not states or row.state in states)
-            and (not producer_ids or not producer_ids.isdisjoint(convert.producer_ids(row)))
-        ]
-        return pb.ListTransactionsResponse(transactions=rows, coordinated_partitions=self._coordinator.coordinated())
+        coordinated = self._coordinator.coordinated()
+        rows: list[pb.TransactionListing] = []
+        start, at_once = request.page_token, IDS_PER_PAGE
+        if count is not None and not states and not producer_ids and visible is None:
+            at_once = min(count + 1, IDS_PER_PAGE)
+        while some := self._coordinator.own_transactions(start, at_once):
+            rows += [
+                row
+                for row in (convert.listing(name, value, self._me) for name, value in some)
+                if (not states or row.state in states)
+                and (not producer_ids or not producer_ids.isdisjoint(convert.producer_ids(row)))
+                and (visible is None or visible(row))
+            ]
+            start = some[-1][0]
+            if count is not None and len(rows) > count:
+                break
+            await asyncio.sleep(0)
+        return pb.ListTransactionsResponse(
+            transactions=rows, next_page_token=start if some else "", coordinated_partitions=coordinated()
+        )
 
     def _others(self) -> list[BrokerId]:
         brokers = self._view.image.brokers.values()
@@ -282,7 +305,7 @@ class TransactionQueries:
             return
         producer_ids = sorted({row.producer_id for row in rows})
         wanted = pb.ListTransactionsRequest(producer_ids=producer_ids, page_size=10_000)
-        answers = await self._lists(wanted, call)
+        answers = [await self._own_list(wanted), *await self._lists_of_others(wanted, call)]
         response.errors.extend(error for answer in answers for error in answer.errors)
         if not response.errors:
             response.errors.extend(_uncoordinated(topic, answers))
@@ -296,6 +319,10 @@ class TransactionQueries:
             if call.info.guard is None or call.info.guard.may_list("TRANSACTIONAL_ID", name):
                 row.transactional_id = name
             row.hanging = complete and not (found is not None and (found.HasField("error") or _will_end(found, row)))
+
+
+def _may_list(guard: CallGuard, row: pb.TransactionListing) -> bool:
+    return guard.may_list("TRANSACTIONAL_ID", row.transactional_id)
 
 
 def _uncoordinated(topic: Topic, answers: list[pb.ListTransactionsResponse]) -> list[pb.NodeError]:

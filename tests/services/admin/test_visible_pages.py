@@ -12,11 +12,14 @@ from msgspec import Struct
 
 from streamlog.api.pb import admin_pb2 as pb
 from streamlog.coordinator.groups import GroupCoordinator
+from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.errors import StreamlogError
 from streamlog.groups.state import Group
+from streamlog.model import ProducerEpoch, ProducerId
 from streamlog.ports import CallInfo
 from streamlog.services.admin.visible_pages import Round, following_token, visible_rows
 from streamlog.services.common.forwarding import Peers
+from streamlog.transactions.records import TransactionStatus, TransactionValue
 from tests.services.world import ADMIN, Cluster, simulate
 
 HIDDEN = "secret"
@@ -99,6 +102,10 @@ def own_groups(names: list[str], start: str, count: int) -> list[Group]:
     return [Group(name) for name in names if name > start][:count]
 
 
+def own_transactions(names: list[str], start: str, count: int) -> list[tuple[str, TransactionValue]]:
+    return [(name, EMPTY) for name in names if name > start][:count]
+
+
 async def call_node_2(peers: Peers, node: int, method: str, request: Any, *rest: Any) -> Any:
     """Instead of Peers.call."""
     assert node == 2
@@ -122,20 +129,30 @@ def shown(method: str, data: bytes) -> tuple[list[str], str]:
     return [row.transactional_id for row in transactions.transactions], transactions.next_page_token
 
 
-OWN_GROUPS = ["a00", "a2+", HIDDEN, f"{HIDDEN}2+", "t", "x2+", "y", "z"]
+EMPTY = TransactionValue(
+    producer_id=ProducerId(1),
+    producer_epoch=ProducerEpoch(0),
+    timeout_ms=1_000,
+    state=TransactionStatus.EMPTY,
+    updated_ms=0,
+)
+OWN_NAMES = ["a00", "a2+", HIDDEN, f"{HIDDEN}2+", "t", "x2+", "y", "z"]
 
 
 @pytest.mark.parametrize("method", ["ListGroups", "ListTransactions"])
 @pytest.mark.parametrize("size", [1, 3, 50])
 @pytest.mark.parametrize("guarded", [True, False])
-@pytest.mark.parametrize("own", [[], OWN_GROUPS])
+@pytest.mark.parametrize("own", [[], OWN_NAMES])
 def test_pages_of_two_nodes(
     method: str, size: int, guarded: bool, own: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`own`: groups of the node that is asked."""
+    """`own`: groups or ids of the node that is asked."""
     monkeypatch.setattr(Peers, "call", call_node_2)
     monkeypatch.setattr(GroupCoordinator, "own_groups", lambda _, start, count: own_groups(own, start, count))
-    expected = NAMES if method == "ListTransactions" else sorted([*NAMES, *own])
+    monkeypatch.setattr(
+        TransactionCoordinator, "own_transactions", lambda _, start, count: own_transactions(own, start, count)
+    )
+    expected = sorted([*NAMES, *own])
 
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, registered=(1, 2))

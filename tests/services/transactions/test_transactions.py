@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from streamlog.api.convert.admin import transaction_admin
 from streamlog.api.pb import admin_pb2, batches_pb2, common_pb2, groups_pb2
@@ -15,6 +16,7 @@ from streamlog.api.pb import records_pb2 as pb_records
 from streamlog.api.pb import transactions_pb2 as pb
 from streamlog.api.requests import PartitionRef
 from streamlog.broker.leading.leader_replica import LeaderReplica
+from streamlog.coordinator.transactions import TransactionCoordinator
 from streamlog.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
@@ -26,13 +28,14 @@ from streamlog.errors import (
     UnknownMemberIdError,
 )
 from streamlog.groups.placement import partition_of
-from streamlog.model import INT32_MAX, NO_BROKER
+from streamlog.model import INT32_MAX, NO_BROKER, ProducerId
 from streamlog.ports import CallInfo
 from streamlog.records.header import TRANSACTIONAL_BIT
 from streamlog.services.batches.partition_leader import PartitionLeaders
 from streamlog.services.common.forwarding import Peers
 from streamlog.services.transactions.markers import LocalMarkers
 from streamlog.transactions import lifecycle
+from streamlog.transactions.records import TransactionRecord
 from tests.services.records.subscribe_calls import everything, subscribing
 from tests.services.transactions.transaction_calls import COMMITTED, committed, offset, with_transactions
 from tests.services.world import ADMIN, BATCHES, Cluster
@@ -407,6 +410,72 @@ def test_no_marker_is_written_to_a_topic_that_the_producer_may_not_write() -> No
         await asyncio.sleep(1)
         assert cluster.node.leader("t").log_end_offset == 2
         assert cluster.node.leader("secret").log_end_offset == 0
+
+    with_transactions(story)
+
+
+# -- lists
+
+
+def test_the_event_loop_goes_on_while_transactions_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of each of 100,000 ids was made and sorted in one turn, 0.6 s, for a page of one as well."""
+    coordinators: list[TransactionCoordinator] = []
+    turns: list[int] = [0]
+    make, listing = TransactionCoordinator.__init__, transaction_admin.listing
+
+    def made(self: TransactionCoordinator, *rest: Any) -> None:
+        coordinators.append(self)
+        make(self, *rest)
+
+    def counted(*rest: Any) -> admin_pb2.TransactionListing:
+        turns[-1] += 1
+        return listing(*rest)
+
+    monkeypatch.setattr(TransactionCoordinator, "__init__", made)
+    monkeypatch.setattr(transaction_admin, "listing", counted)
+
+    async def asked(cluster: Cluster, method: str, request: Message) -> bytes:
+        turns[:] = [0]
+        call = asyncio.ensure_future(call_as(cluster, None, ADMIN + method, request))
+        while not call.done():
+            await asyncio.sleep(0)
+            if turns[-1]:
+                turns.append(0)
+        return call.result()
+
+    async def listed(cluster: Cluster, **fields: Any) -> tuple[list[str], str]:
+        data = await asked(cluster, "ListTransactions", admin_pb2.ListTransactionsRequest(**fields))
+        response = admin_pb2.ListTransactionsResponse.FromString(data)
+        assert len(response.coordinated_partitions) == 50
+        return [row.transactional_id for row in response.transactions], response.next_page_token
+
+    async def story(cluster: Cluster) -> None:
+        producer = Producer(cluster)
+        await producer.init()
+        await producer.send(b"a")
+        (coordinator,) = coordinators
+        ((_, value),) = coordinator.own_transactions("", 2)
+        other = replace(value, producer_id=ProducerId(value.producer_id + 1))
+        names = [f"other{n:04}" for n in range(3_000)]
+        shards = list(coordinator._shards)
+        for n, name in enumerate(names):
+            shard = shards[n % 7]
+            shard._apply(TransactionRecord(name, other))
+        assert await listed(cluster, page_size=2) == (names[:2], names[1])
+        assert sum(turns) == 3
+        assert await listed(cluster, page_size=1_500, page_token=names[9]) == (names[10:1_510], names[1_509])
+        assert max(turns) <= 2_000  # two steps, where the test comes first in one turn and last in the next
+        assert await listed(cluster, page_size=1_500, page_token=names[1_509]) == ([*names[1_510:], "x"], "")
+        assert await listed(cluster, producer_ids=[value.producer_id]) == (["x"], "")
+        assert sum(turns) == 3_001
+        assert max(turns) <= 2_000
+        request = admin_pb2.FindHangingTransactionsRequest(open_for_ms=0, all_open=True)
+        found = admin_pb2.FindHangingTransactionsResponse.FromString(
+            await asked(cluster, "FindHangingTransactions", request)
+        )
+        assert [(row.transactional_id, row.hanging) for row in found.transactions] == [("x", False)]
+        assert sum(turns) == 3_001
+        assert max(turns) <= 2_000
 
     with_transactions(story)
 
