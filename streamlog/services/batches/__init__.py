@@ -9,5 +9,5 @@ fetch, fetch_stream                 batches out; partition_fetch: one partition 
 partition_leader, offsets           the leader of a partition as requests name it; offsets by timestamp and epoch
 producer_ids                        InitProducerId
 metadata, watch_metadata            the metadata image for clients, once and as a stream
-metadata_changes                    what changed since when, for all streams of the node
+watched_metadata                    what changed since when, for all streams of the node
 """

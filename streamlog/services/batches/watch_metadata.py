@@ -3,7 +3,7 @@
     initial state, in pages --complete--> changes made meanwhile --> changes as they are applied
 
 While a client does not read, changes are not queued but marked: which topics and partitions differ from what was sent
-(`MetadataChanges`). Their state is taken when they are sent, so the memory of a slow client is bounded by the size of
+(`WatchedMetadata`). Their state is taken when they are sent, so the memory of a slow client is bounded by the size of
 the cluster, not by time. Changes that are applied together, such as the failover of a node, are one message, or several
 if they are many. What changes nothing for a client is not sent to it.
 
@@ -28,10 +28,10 @@ from streamlog.metadata.view import MetadataView
 from streamlog.model import NO_BROKER
 from streamlog.ports import CallGuard, CallInfo
 from streamlog.services.access.visible import listed
-from streamlog.services.batches.metadata_changes import Marks, MetadataChanges
+from streamlog.services.batches.watched_metadata import Marks, WatchedMetadata
 from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, TopicEntry, TopicNames, partition_bytes, take
 from streamlog.services.common.topics import all_entries, entries_of
-from streamlog.services.common.turns import Turns
+from streamlog.services.common.weighted_turns import WeightedTurns
 
 PARTITIONS_PER_MESSAGE: Final = 2_000
 """Of the initial state."""
@@ -46,8 +46,8 @@ class WatchMetadata:
     def __init__(self, view: MetadataView, names: TopicNames) -> None:
         self._view = view
         self._names = names
-        self._changes = MetadataChanges(view)
-        self._turns = Turns(CHANGES_PER_MESSAGE)
+        self._changes = WatchedMetadata(view)
+        self._turns = WeightedTurns(CHANGES_PER_MESSAGE)
 
     async def watch_metadata(
         self, request: pb.WatchMetadataRequest, responses: Responses[pb.WatchMetadataResponse], call: Call
@@ -92,7 +92,7 @@ class _Watch:
     """What was sent to one client, and what has changed since."""
 
     def __init__(
-        self, view: MetadataView, changes: MetadataChanges, turns: Turns, query: MetadataQuery, info: CallInfo
+        self, view: MetadataView, changes: WatchedMetadata, turns: WeightedTurns, query: MetadataQuery, info: CallInfo
     ) -> None:
         self._view = view
         self._changes = changes

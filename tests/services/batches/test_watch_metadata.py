@@ -21,7 +21,7 @@ from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo
 from streamlog.services.batches.watch_metadata import CHANGES_PER_MESSAGE, SMALL_MESSAGE, WatchMetadata
 from streamlog.services.common.paging import TopicNames
-from streamlog.services.common.turns import Turns
+from streamlog.services.common.weighted_turns import WeightedTurns
 from tests.metadata.rig import Rig
 
 
@@ -297,7 +297,7 @@ def test_whatever_happens_and_however_slowly_they_read_clients_know_it_in_the_en
 
 def test_turns_have_room_for_what_is_small_and_are_given_in_order() -> None:
     async def main() -> None:
-        turns, order, turn = Turns(10), list[tuple[int, str]](), 0
+        turns, order, turn = WeightedTurns(10), list[tuple[int, str]](), 0
 
         async def works(name: str, weight: int) -> None:
             await turns.wait(weight)

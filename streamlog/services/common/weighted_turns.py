@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 
 
-class Turns:
+class WeightedTurns:
     def __init__(self, room: int) -> None:
         """`room`: weight of what one turn does. A heavier piece has a turn for itself."""
         self._room = room

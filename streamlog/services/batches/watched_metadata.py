@@ -46,7 +46,7 @@ class _Changed(Struct):
     partitions: dict[int, int] = field(default_factory=dict)  # their versions, rising
 
 
-class MetadataChanges:
+class WatchedMetadata:
     def __init__(self, view: MetadataView) -> None:
         self._view = view
         self._image = view.image  # the newest, while there are watches
