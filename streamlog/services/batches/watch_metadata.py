@@ -114,8 +114,8 @@ class _Watch:
 
     async def follow_controller(self) -> None:
         while True:
+            self._marks.wake.set()  # it may have changed before this task began
             await self._view.wait_for_controller_change()
-            self._marks.wake.set()
 
     async def send_changes(self, responses: Responses[pb.WatchMetadataResponse]) -> None:
         while True:

@@ -161,6 +161,7 @@ class Reader:
         "_budget",
         "_cancelling",
         "_copies",
+        "_counted_bytes",
         "_ended",
         "_size",
         "_task",
@@ -174,6 +175,7 @@ class Reader:
         self._budget = budget
         self._copies = copies
         self._size = FIRST_BYTES  # of the next message
+        self._counted_bytes = 0  # of this message, in the turns
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._ended = False
@@ -227,6 +229,7 @@ class Reader:
         granted = self._budget.try_grant(self, wanted, least)
         if granted is None:
             granted = await self._budget.grant(self, wanted, least)
+        self._counted_bytes = 0
         try:
             await self._budget.turns.begin()
         except BaseException:
@@ -243,7 +246,9 @@ class Reader:
         if not size:
             self.release()
             return True
-        self._budget.turns.has_read(size)
+        if size > self._counted_bytes:
+            self._budget.turns.has_read(size - self._counted_bytes)
+            self._counted_bytes = size
         size *= self._copies
         budget = self._budget
         others = budget.used_bytes - self.held_bytes

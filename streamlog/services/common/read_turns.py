@@ -31,11 +31,12 @@ class ReadTurns:
         self._read_bytes = 0  # in this turn
         self._first: deque[asyncio.Future[None]] = deque()  # their turn has come before, and there was nothing left
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._woken = 0  # their turn has come, and they have not run yet
         self._is_counting = False  # the next turn is awaited
 
     async def begin(self) -> None:
         """Once the caller may read; it reads without waiting for anything else first."""
-        if self._read_bytes >= TURN_BYTES or self._waiting or self._first:
+        if self._read_bytes >= TURN_BYTES or self._woken or self._waiting or self._first:
             await self._wait(self._waiting)
             while self._read_bytes >= TURN_BYTES:
                 await self._wait(self._first)
@@ -65,5 +66,6 @@ class ReadTurns:
             if not turn.done():
                 turn.set_result(None)
                 woken += 1
+        self._woken = woken
         if woken:
             self._count()

@@ -375,11 +375,17 @@ class LogDirectory:
         points = {partition: self._recovery_point(log) for partition, log in logs.items()}
         points |= {partition: entry.recovery_point for partition, entry in kept.items()}
         await self._write_derived(logs)
+        # A log that was removed meanwhile may be unwritten: its recovery point would promise what is not there.
+        logs = {partition: log for partition, log in logs.items() if self._has(partition)}
+        points = {partition: point for partition, point in points.items() if partition in kept or self._has(partition)}
         starts = {p: start for p, log in logs.items() if (start := self._log_start(log)) > 0}
         starts |= {p: entry.log_start for p, entry in kept.items() if entry.log_start > 0}
         await self._write_log_starts(starts)
         await self.checkpoints.write_cleaned(points)
         await self.checkpoints.write_recovery_points(points)
+
+    def _has(self, partition: TopicPartition) -> bool:
+        return partition in self.logs or partition in self.moving.frozen
 
     async def _write_derived(self, logs: dict[TopicPartition, Log]) -> None:
         """In steps: after a fail-over it is a file of each of thousands of logs. One may be removed meanwhile."""

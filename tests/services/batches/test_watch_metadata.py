@@ -316,3 +316,22 @@ def test_turns_have_room_for_what_is_small_and_are_given_in_order() -> None:
         assert list(together.values()) == [2, 2, 1, 2]
 
     asyncio.run(main())
+
+
+def test_a_controller_that_changes_while_a_watch_begins_is_sent() -> None:
+    async def work(node: Node) -> None:
+        node.rig.create("own", 1, 1)
+        node.spread()
+        node.view.set_controller(BrokerId(1), "n1:9092")
+
+        async def another_one_leads() -> None:
+            node.view.set_controller(BrokerId(2), "n2:9092")
+
+        watching = asyncio.ensure_future(node.watch("own"))
+        await asyncio.sleep(0)
+        await asyncio.ensure_future(another_one_leads())  # right behind the first step of the call
+        client = await watching
+        await node.settle()
+        assert [message.controller for message in client.messages if message.HasField("controller")][-1] == 2
+
+    story(work)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from streamlog.services.common.outgoing import OutgoingBytes
 from streamlog.services.common.read_turns import READ_BYTES, TURN_BYTES
 
@@ -73,5 +75,49 @@ def test_who_leaves_the_line_gives_back_its_bytes_and_its_turn() -> None:
         for one in readers:
             one.close()
         assert budget.used_bytes == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("pauses", [1, 4, 6, 8])
+def test_who_does_something_else_between_its_reads_does_not_keep_others_from_theirs(pauses: int) -> None:
+    async def main() -> None:
+        budget = OutgoingBytes(1_000 * MIB)
+        reads = [0] * 12
+
+        async def read_on(number: int) -> None:
+            reader = budget.reader()
+            while True:
+                await reader.reserve(4 * MIB)
+                assert reader.try_keep(4 * MIB)
+                reads[number] += 1
+                reader.sent()
+                for _ in range(pauses):
+                    await asyncio.sleep(0)
+
+        reading = [asyncio.ensure_future(read_on(number)) for number in range(12)]
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        for task in reading:
+            task.cancel()
+        assert min(reads) > 50
+        assert max(reads) - min(reads) <= 2
+
+    asyncio.run(main())
+
+
+def test_what_is_kept_twice_counts_once() -> None:
+    async def main() -> None:
+        budget = OutgoingBytes(100 * MIB)
+        first, second = budget.reader(), budget.reader()
+        size = TURN_BYTES * 3 // 4
+        await first.reserve(size)
+        assert first.try_keep(size)
+        assert first.try_keep(size + 100)  # with what is around it
+        reserving = second.reserve(size)
+        with pytest.raises(StopIteration):  # it does not wait
+            reserving.send(None)
+        first.close()
+        second.close()
 
     asyncio.run(main())

@@ -204,6 +204,41 @@ def test_after_a_fail_over_what_logs_derive_is_written_in_steps(monkeypatch: pyt
     assert all(b"5 0" in (text or b"") for text in written)
 
 
+def test_a_log_that_is_removed_during_a_checkpoint_has_no_recovery_point_above_what_was_written() -> None:
+    rig = Rig(Machine(1), LogConfig(segment_index_bytes=1024, file_delete_delay_ms=1000, segment_bytes=1024))
+    others = [TopicPartition("topic", PartitionId(number)) for number in range(1, 100)]
+
+    def append(epoch: int) -> None:
+        data = batch([b"x" * 900])
+        found = validate(data, 0, len(data), LIMITS, rig.now_ms)
+        rig.directory.logs[others[-1]].append_as_leader(data, found, LeaderEpoch(epoch), rig.now_ms)
+
+    async def story() -> None:
+        for partition in others:
+            await rig.directory.create_log(partition, rig.config)
+        append(1)
+        await rig.directory.group_commit.sync_now()
+        await rig.directory.checkpoint()
+        for epoch in (2, 3, 4):
+            append(epoch)
+        await rig.directory.group_commit.sync_now()
+        for partition, log in rig.directory.logs.items():
+            if partition != others[-1]:
+                log.assign_epoch(LeaderEpoch(5))
+        checkpoint = asyncio.ensure_future(rig.directory.checkpoint())
+        await asyncio.sleep(0)
+        removal = asyncio.ensure_future(rig.directory.remove_log(others[-1]))
+        await checkpoint
+        assert not removal.done()
+
+    rig.machine.run(story())
+    rig.power_cut()
+    log = rig.directory.logs[others[-1]]
+    assert log.damage is None
+    assert log.log_end_offset == 4
+    assert [entry.epoch for entry in log.derived.epochs.entries] == [1, 2, 3, 4]
+
+
 def test_strays_are_kept_and_reported() -> None:
     rig = Rig(Machine(1), CONFIG)
     rig.append(b"a")
