@@ -37,6 +37,8 @@ FIRST_BYTES: Final = 128 << 10
 """Limit of the first message of a stream, when it is not known yet whether the client reads."""
 MESSAGE_BYTES_MAX: Final = 4 << 20
 """Limit to which the messages of a stream grow: larger ones cost memory and gain nothing."""
+SHARED_TURN_BYTES: Final = 256 << 10
+"""Limit while several readers take turns: a turn of the loop does not last longer than others can wait."""
 PATIENCE_S: Final = 1.0
 STUCK_S: Final = 5.0
 PROMPT_S: Final = 1.0
@@ -231,10 +233,14 @@ class Reader:
             granted = await self._budget.grant(self, wanted, least)
         self._counted_bytes = 0
         try:
-            await self._budget.turns.begin()
+            has_waited = await self._budget.turns.begin()
         except BaseException:
             self.release()
             raise
+        smaller = max(least, SHARED_TURN_BYTES * self._copies)
+        if has_waited and granted > smaller:
+            self._budget.resize(granted, smaller)
+            self.held_bytes = granted = smaller
         return granted // self._copies
 
     async def reserve_next(self, wanted: int, least: int = MESSAGE_BYTES_MIN) -> int:

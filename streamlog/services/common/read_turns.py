@@ -34,13 +34,15 @@ class ReadTurns:
         self._woken = 0  # their turn has come, and they have not run yet
         self._is_counting = False  # the next turn is awaited
 
-    async def begin(self) -> None:
-        """Once the caller may read; it reads without waiting for anything else first."""
-        if self._read_bytes >= TURN_BYTES or self._woken or self._waiting or self._first:
+    async def begin(self) -> bool:
+        """Once the caller may read; it reads without waiting for anything else first. Whether it has waited."""
+        waits = self._read_bytes >= TURN_BYTES or bool(self._woken or self._waiting or self._first)
+        if waits:
             await self._wait(self._waiting)
             while self._read_bytes >= TURN_BYTES:
                 await self._wait(self._first)
         self.has_read(READ_BYTES)
+        return waits
 
     def has_read(self, size: int) -> None:
         self._read_bytes += size
