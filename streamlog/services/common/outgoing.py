@@ -233,12 +233,12 @@ class Reader:
             granted = await self._budget.grant(self, wanted, least)
         self._counted_bytes = 0
         try:
-            has_waited = await self._budget.turns.begin()
+            is_shared = await self._budget.turns.begin()
         except BaseException:
             self.release()
             raise
         smaller = max(least, SHARED_TURN_BYTES * self._copies)
-        if has_waited and granted > smaller:
+        if is_shared and granted > smaller:
             self._budget.resize(granted, smaller)
             self.held_bytes = granted = smaller
         return granted // self._copies

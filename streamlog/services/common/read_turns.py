@@ -35,14 +35,16 @@ class ReadTurns:
         self._is_counting = False  # the next turn is awaited
 
     async def begin(self) -> bool:
-        """Once the caller may read; it reads without waiting for anything else first. Whether it has waited."""
-        waits = self._read_bytes >= TURN_BYTES or bool(self._woken or self._waiting or self._first)
-        if waits:
+        """Once the caller may read; it reads without waiting for anything else first. Whether others were in
+        line.
+        """
+        is_shared = bool(self._woken or self._waiting or self._first)
+        if is_shared or self._read_bytes >= TURN_BYTES:
             await self._wait(self._waiting)
             while self._read_bytes >= TURN_BYTES:
                 await self._wait(self._first)
         self.has_read(READ_BYTES)
-        return waits
+        return is_shared
 
     def has_read(self, size: int) -> None:
         self._read_bytes += size
@@ -53,6 +55,7 @@ class ReadTurns:
         line.append(turn)
         self._count()
         await turn
+        self._woken -= 1
 
     def _count(self) -> None:
         if not self._is_counting:

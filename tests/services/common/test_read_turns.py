@@ -124,3 +124,14 @@ def test_what_is_kept_twice_counts_once() -> None:
         second.close()
 
     asyncio.run(main())
+
+
+def test_who_reads_alone_gets_large_messages() -> None:
+    async def main() -> None:
+        reader = OutgoingBytes(100 * MIB).reader()
+        for _ in range(5):
+            assert await reader.reserve(4 * MIB) == 4 * MIB
+            assert reader.try_keep(4 * MIB)
+            reader.sent()
+
+    asyncio.run(main())
