@@ -29,16 +29,16 @@ from streamlog.model import NO_BROKER
 from streamlog.ports import CallGuard, CallInfo
 from streamlog.services.access.visible import listed
 from streamlog.services.batches.watched_metadata import Marks, WatchedMetadata
+from streamlog.services.common.loop_turns import LoopTurns
 from streamlog.services.common.paging import BEGINNING, PAGE_BYTES, TopicEntry, TopicNames, partition_bytes, take
 from streamlog.services.common.topics import all_entries, entries_of
-from streamlog.services.common.weighted_turns import WeightedTurns
 
 PARTITIONS_PER_MESSAGE: Final = 2_000
 """Of the initial state."""
 CHANGES_PER_MESSAGE: Final = 250
-"""Changed partitions; also the weight of one turn."""
+"""Changed partitions; also of one turn of the event loop."""
 SMALL_MESSAGE: Final = 16
-"""Weight of a message, which may have as many partitions."""
+"""What a message counts for in it beside its partitions."""
 _TOPIC_BYTES: Final = 64
 
 
@@ -47,7 +47,7 @@ class WatchMetadata:
         self._view = view
         self._names = names
         self._changes = WatchedMetadata(view)
-        self._turns = WeightedTurns(CHANGES_PER_MESSAGE)
+        self._turns = LoopTurns(room=CHANGES_PER_MESSAGE, least=SMALL_MESSAGE)
 
     async def watch_metadata(
         self, request: pb.WatchMetadataRequest, responses: Responses[pb.WatchMetadataResponse], call: Call
@@ -92,7 +92,7 @@ class _Watch:
     """What was sent to one client, and what has changed since."""
 
     def __init__(
-        self, view: MetadataView, changes: WatchedMetadata, turns: WeightedTurns, query: MetadataQuery, info: CallInfo
+        self, view: MetadataView, changes: WatchedMetadata, turns: LoopTurns, query: MetadataQuery, info: CallInfo
     ) -> None:
         self._view = view
         self._changes = changes
@@ -120,7 +120,7 @@ class _Watch:
     async def send_changes(self, responses: Responses[pb.WatchMetadataResponse]) -> None:
         while True:
             await self._marks.wake.wait()
-            await self._turns.wait(SMALL_MESSAGE)
+            await self._turns.begin()
             self._marks.wake.clear()
             await self._send_marked(responses)
 
@@ -136,9 +136,9 @@ class _Watch:
         if not messages and not message.ListFields():
             return
         for number, parts in enumerate(messages or [[]], 1):
-            count = sum(len(indexes) for _, indexes in parts)
-            if count > SMALL_MESSAGE:
-                await self._turns.wait(count)
+            if number > 1:
+                await self._turns.begin()
+            self._turns.took(sum(len(indexes) for _, indexes in parts))
             message.metadata_version = image.index
             message.topics.extend(convert.topic_metadata(topic, image, indexes) for topic, indexes in parts)
             message.complete = number >= len(messages)

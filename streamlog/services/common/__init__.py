@@ -2,8 +2,7 @@
 
 collaborators         what services need of the rest of a node, as Protocols
 admission, outgoing   bounds on concurrent calls, request bytes and response bytes, of all clients together
-read_turns            no more is read in a turn of the event loop than others can wait for
-weighted_turns        the same for other work that many do at once
+loop_turns            a turn of the event loop does no more of what many begin at once than others can wait for
 client_bounds         those bounds of a node, together
 topics, paging        topics as requests name them; pages of long responses
 latest_metadata       partitions that this node does not know yet

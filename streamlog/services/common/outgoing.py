@@ -11,7 +11,7 @@ A reader holds one grant at a time, from before its message is read until the tr
 readers hold nothing, and are served in order, with equal shares: max-min fairness. A grant is at most a fraction of the
 free bytes (Choudhury and Hahne's dynamic thresholds for a shared buffer, 1998), which leaves some for later readers.
 
-Those that have a grant take turns on the event loop (`read_turns`).
+Those that have a grant take turns on the event loop (`loop_turns`).
 
 A message is in memory more than once: as the bytes read, as the message, as the transport's copy. A reader counts all.
 
@@ -29,7 +29,7 @@ from typing import Final, Self
 
 from streamlog.errors import ThrottledError
 from streamlog.ports import CallPace
-from streamlog.services.common.read_turns import ReadTurns
+from streamlog.services.common.loop_turns import LoopTurns
 
 MESSAGE_BYTES_MIN: Final = 64 << 10
 """The least that a message gets, however many readers there are."""
@@ -37,8 +37,12 @@ FIRST_BYTES: Final = 128 << 10
 """Limit of the first message of a stream, when it is not known yet whether the client reads."""
 MESSAGE_BYTES_MAX: Final = 4 << 20
 """Limit to which the messages of a stream grow: larger ones cost memory and gain nothing."""
+TURN_BYTES: Final = 1 << 20
+"""What is read in a turn of the event loop, some 2 ms for copies and their pages. One message may exceed it."""
+READ_BYTES: Final = 32 << 10
+"""What a read counts for there beside its bytes: it takes 0.1 ms however small it is."""
 SHARED_TURN_BYTES: Final = 256 << 10
-"""Limit while several readers take turns: a turn of the loop does not last longer than others can wait."""
+"""Limit of a message while several readers take turns."""
 PATIENCE_S: Final = 1.0
 STUCK_S: Final = 5.0
 PROMPT_S: Final = 1.0
@@ -55,7 +59,7 @@ class OutgoingBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used_bytes = 0
-        self.turns = ReadTurns()
+        self.turns = LoopTurns(room=TURN_BYTES, least=READ_BYTES)
         self.throttled_count = 0  # readers that were ended, or timed out waiting, since the node's start
         self._granted: dict[Reader, None] = {}  # by the age of their grants; each holds bytes
         self._waiting: deque[_Waiter] = deque()
@@ -253,7 +257,7 @@ class Reader:
             self.release()
             return True
         if size > self._counted_bytes:
-            self._budget.turns.has_read(size - self._counted_bytes)
+            self._budget.turns.took(size - self._counted_bytes)
             self._counted_bytes = size
         size *= self._copies
         budget = self._budget

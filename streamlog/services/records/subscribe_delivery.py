@@ -34,9 +34,9 @@ from streamlog.model import NO_LEADER_EPOCH, IsolationLevel, LeaderEpoch, Offset
 from streamlog.ports import Buffer, Workers
 from streamlog.records import BatchHeader, Codec, check_crc, codec_of, iter_fields, scan_headers
 from streamlog.records.decode import Fields
-from streamlog.services.common.read_turns import RECORDS_A_TURN
 from streamlog.services.records.subscribe_placement import PartitionPlacement
 from streamlog.services.records.subscribed_partition import (
+    RECORDS_A_TURN,
     STATUS_OVERHEAD,
     SubscribedPartition,
     record_size,

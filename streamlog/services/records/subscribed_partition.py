@@ -21,6 +21,8 @@ from streamlog.records.decode import Fields
 _RECORD_OVERHEAD: Final = 48
 _HEADER_OVERHEAD: Final = 16
 STATUS_OVERHEAD: Final = 128
+RECORDS_A_TURN: Final = 1_000
+"""Of one call in a turn of the event loop: records are made one by one, some 4 us each."""
 
 
 class SubscribedPartition:

@@ -21,7 +21,6 @@ from streamlog.model import BrokerId, RaftIndex
 from streamlog.ports import CallInfo
 from streamlog.services.batches.watch_metadata import CHANGES_PER_MESSAGE, SMALL_MESSAGE, WatchMetadata
 from streamlog.services.common.paging import TopicNames
-from streamlog.services.common.weighted_turns import WeightedTurns
 from tests.metadata.rig import Rig
 
 
@@ -293,29 +292,6 @@ def test_whatever_happens_and_however_slowly_they_read_clients_know_it_in_the_en
             client.check()
 
     story(work)
-
-
-def test_turns_have_room_for_what_is_small_and_are_given_in_order() -> None:
-    async def main() -> None:
-        turns, order, turn = WeightedTurns(10), list[tuple[int, str]](), 0
-
-        async def works(name: str, weight: int) -> None:
-            await turns.wait(weight)
-            order.append((turn, name))
-
-        tasks = [
-            asyncio.ensure_future(works(name, weight))
-            for name, weight in (("a", 4), ("b", 4), ("c", 4), ("gone", 4), ("d", 6), ("e", 99), ("f", 1), ("g", 1))
-        ]
-        for turn in range(10):
-            await asyncio.sleep(0)
-            if not turn:
-                tasks[3].cancel()
-        assert [name for _, name in order] == ["a", "b", "c", "d", "e", "f", "g"]
-        together = Counter(number for number, _ in order)
-        assert list(together.values()) == [2, 2, 1, 2]
-
-    asyncio.run(main())
 
 
 def test_a_controller_that_changes_while_a_watch_begins_is_sent() -> None:

@@ -42,7 +42,6 @@ from streamlog.metrics import Traffic
 from streamlog.model import BrokerId, LeaderEpoch, Offset, PartitionId, TopicPartition
 from streamlog.ports import CallPace, Ports, Workers
 from streamlog.records.decode import Fields
-from streamlog.services.common.read_turns import RECORDS_A_TURN
 from streamlog.services.records.consuming.consume_member import ConsumeMember
 from streamlog.services.records.consuming.consume_status import (
     check_topics,
@@ -50,7 +49,7 @@ from streamlog.services.records.consuming.consume_status import (
     unknown_topics,
 )
 from streamlog.services.records.consuming.sent_records import SentRecords
-from streamlog.services.records.subscribed_partition import STATUS_OVERHEAD, record_size
+from streamlog.services.records.subscribed_partition import RECORDS_A_TURN, STATUS_OVERHEAD, record_size
 
 _END_S: Final = 5.0
 """For the last commit and the leave, when the client has disconnected."""

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from streamlog.services.common.outgoing import SHARED_TURN_BYTES, OutgoingBytes
-from streamlog.services.common.read_turns import READ_BYTES, TURN_BYTES
+from streamlog.services.common.loop_turns import LoopTurns
+from streamlog.services.common.outgoing import READ_BYTES, SHARED_TURN_BYTES, TURN_BYTES, OutgoingBytes
 
 MIB = 1 << 20
 
@@ -133,5 +133,27 @@ def test_who_reads_alone_gets_large_messages() -> None:
             assert await reader.reserve(4 * MIB) == 4 * MIB
             assert reader.try_keep(4 * MIB)
             reader.sent()
+
+    asyncio.run(main())
+
+
+def test_those_in_line_have_their_turns_in_order_and_who_leaves_it_is_passed_over() -> None:
+    async def main() -> None:
+        turns, order = LoopTurns(room=10, least=4), list[str]()
+
+        async def works(name: str, more: int) -> None:
+            await turns.begin()
+            turns.took(more)
+            order.append(name)
+
+        pieces = (("a", 0), ("b", 0), ("c", 20), ("gone", 0), ("d", 20), ("e", 0), ("f", 6), ("g", 0))
+        tasks = {name: asyncio.ensure_future(works(name, more)) for name, more in pieces}
+        done: list[str] = []
+        while len(order) < 7:
+            await asyncio.sleep(0)
+            tasks["gone"].cancel()
+            done.append("".join(order[len("".join(done)) :]))
+        assert "".join(done) == "abcdefg"
+        assert [turn for turn in done if turn] == ["abc", "d", "ef", "g"]
 
     asyncio.run(main())
