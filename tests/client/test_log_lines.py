@@ -19,6 +19,7 @@ from streamlog.ports import CallInfo, NoListenerError, RpcError
 from streamlog.ports.grpc_adapter.network import GrpcNetwork
 from streamlog.ports.system import SystemClock
 from streamlog.sim import SimLoop, run
+from tests.node.kit import Nodes, run_story
 
 from .groups.group_stage import GroupStage, perform
 from .stage import Stage, fill, lines, play, take
@@ -374,6 +375,22 @@ def test_topics_that_do_not_exist_are_warned_of(caplog: pytest.LogCaptureFixture
         assert [text for _, text in said() if "group h" in text] == []  # the other member reads it
 
     perform(story)
+
+
+def test_the_look_for_topics_that_do_not_exist_creates_none(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.start(auto_create_topics_enable="true")
+        await nodes.ready()
+        stage = GroupStage(nodes)
+        await stage.create("t", 1)
+        a = stage.reader("a").start(["t", "typo"])
+        await nodes.until(lambda: bool(a.owned))
+        await asyncio.sleep(25)
+        assert any("does not exist, typo" in text for _, text in logged(caplog))
+        assert nodes.node(1).view.image.topic_named("typo") is None
+        a.host.crash()
+
+    run_story(story, voters=1)
 
 
 def test_a_filter_that_raises_does_not_end_a_consumer(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,16 +9,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from streamlog.api import calls
 from streamlog.api.errors import from_message
-from streamlog.api.pb import batches_pb2 as pb
+from streamlog.api.pb import admin_pb2 as pb
 from streamlog.client.connection.connections import Connections
-from streamlog.client.connection.metadata import METADATA
 from streamlog.client.groups.consumer_membership import ConsumerMembership, MembershipState
 from streamlog.client.log_lines import LATE_S, WaitsLog, write
 from streamlog.errors import StreamlogError, UnknownTopicOrPartitionError
 
 _log: Final = logging.getLogger(__name__)
 
+_DESCRIBE: Final = calls.unary("streamlog.v1.Admin/DescribeTopics", pb.DescribeTopicsResponse)
+"""Metadata would create the topic where `auto.create.topics.enable` is set."""
 LOOK_S: Final = 5.0
 """Only topics that this member reads nothing of are looked up, and until they exist."""
 _ASKED_MAX: Final = 100
@@ -70,17 +72,17 @@ class MissingTopicsWatch:
             return
         asked_at = asyncio.get_running_loop().time()
         try:
-            request = pb.MetadataRequest(topics=topics)
-            response = await self._connections.ask_any(METADATA, request, timeout_s=self._request_timeout_s)
+            request = pb.DescribeTopicsRequest(topics=topics)
+            response = await self._connections.ask_any(_DESCRIBE, request, timeout_s=self._request_timeout_s)
         except StreamlogError:  # the connection's own lines say why
             return
         for topic in response.topics:
             is_missing = topic.HasField("error") and isinstance(from_message(topic.error), UnknownTopicOrPartitionError)
-            if is_missing and topic.topic in topics:
-                self._since.setdefault(topic.topic, asked_at)
+            if is_missing and topic.name in topics:
+                self._since.setdefault(topic.name, asked_at)
             else:
-                self._existing.add(topic.topic)
-                self._since.pop(topic.topic, None)
+                self._existing.add(topic.name)
+                self._since.pop(topic.name, None)
 
     def _write(self, now: float) -> None:
         first = min(self._since.values(), default=None)
