@@ -53,6 +53,7 @@ OURS: Final = (
     "streamlog, its own session",
     "streamlog, gRPC in Go",
     "streamlog, gRPC in Python",
+    "streamlog, started by Python",
 )
 # One number, or one for each measure of the cell.
 Measured: TypeAlias = float | tuple[float, float]
@@ -366,13 +367,17 @@ async def _pipelines(peers: Peers) -> list[Cell]:
     await asyncio.to_thread(ours.send, peers.ours.addresses, topics[0], work, "none")
     sizes = {"rows": pipelines.ROWS, "micro_batches": pipelines.MICRO_BATCHES}
 
-    def runs_of(system: str, **given: Any) -> Run:
-        return pipelines.runs_of(lambda state: Query(system=system, topics=topics, state=state, **sizes, **given))
+    def runs_of(system: str, python: Path = pipelines.PYTHON, **given: Any) -> Run:
+        def query(state: str) -> Query:
+            return Query(system=system, topics=topics, state=state, **sizes, **given)
+
+        return pipelines.runs_of(query, python)
 
     servers = peers.ours.addresses
     runs = {
-        OURS[0]: runs_of("streamlog", servers=servers),
-        OURS[2]: runs_of("streamlog", servers=servers, own_session=True),
+        OURS[0]: runs_of("streamlog", pipelines.LAUNCHER, servers=servers),
+        OURS[2]: runs_of("streamlog", pipelines.LAUNCHER, servers=servers, own_session=True),
+        OURS[5]: runs_of("streamlog", servers=servers),
     }
     if peers.kafka is not None:
         await asyncio.to_thread(other.confluent_send, peers.kafka.bootstrap, topics[0], work, "none")

@@ -1,5 +1,7 @@
 """Spark from topic to topic, by streamlog's source and sink and by Spark's own for Kafka, in a plain session each time.
 
+streamlog's processes are started as docs/spark.md says, by streamlog-spark-python; in another run by Python itself.
+
 A run is a program of its own (`pipeline_query`), since what is measured is its start: from `load()` to the end of the
 first micro-batch; then each later micro-batch. streamlog's sink writes each exactly once, Kafka's at least once.
 
@@ -26,6 +28,8 @@ from bench.peers.systems import HERE
 ROWS: Final = 3_000
 """Of a micro-batch."""
 MICRO_BATCHES: Final = 11
+PYTHON: Final = Path(sys.executable)
+LAUNCHER: Final = PYTHON.with_name("streamlog-spark-python")
 _RUN_S: Final = 600.0
 
 
@@ -43,17 +47,21 @@ def jars() -> str:
     return found.read_text().strip()
 
 
-def runs_of(query: Callable[[str], Query]) -> Callable[[], Coroutine[Any, Any, tuple[float, float]]]:
-    """Seconds to the end of the first micro-batch, and for a later one (the median). `query`: by its checkpoint."""
+def runs_of(
+    query: Callable[[str], Query], python: Path = PYTHON
+) -> Callable[[], Coroutine[Any, Any, tuple[float, float]]]:
+    """Seconds to the end of the first micro-batch, and for a later one (the median). `query`: by its checkpoint.
+    `python`: what Spark starts.
+    """
 
     async def run() -> tuple[float, float]:
         with tempfile.TemporaryDirectory(prefix="pipeline-") as state:
-            return await asyncio.to_thread(_run, query(state))
+            return await asyncio.to_thread(_run, query(state), python)
 
     return run
 
 
-def _run(query: Query) -> tuple[float, float]:
+def _run(query: Query, python: Path) -> tuple[float, float]:
     """With the environment of an activated venv: Spark looks for data sources with the python3 of the PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -61,7 +69,7 @@ def _run(query: Query) -> tuple[float, float]:
         capture_output=True,
         text=True,
         timeout=_RUN_S,
-        env={**os.environ, "PATH": path, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PATH": path, "PYSPARK_PYTHON": str(python)},
     )
     if done.returncode != 0:
         raise SystemExit(f"the Spark query of {query.system} failed: {done.stderr.strip()[-2000:]}")

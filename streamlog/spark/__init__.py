@@ -15,7 +15,8 @@ nothing but what Spark sends between them: options, ranges of offsets, messages 
     sink/
       executor   task                 rows into a prepared transaction
       driver     commit, decision_log the micro-batch is decided once, its transactions are committed
-    runtime/     Java, SPARK_HOME, sessions, Python workers, the event loop
+    runtime/     Java, sessions, Python workers, the event loop
+    launcher/    the program that starts Spark's Python processes faster
     pipelines/   programs that ship
     failures     errors for the author of a query
 

@@ -1,7 +1,7 @@
-"""What Spark runs on: Java, SPARK_HOME, sessions, Python workers, checkpoint files, the event loop.
+"""What Spark runs on: Java, sessions, Python workers, checkpoint files, the event loop.
 
-java, spark_home     the Java runtime; a compiled SPARK_HOME
-session              a session that finds them
+java                 the Java runtime
+session              a session that finds it
 quiet_daemon         Python workers without tracebacks of tasks that have ended
 checkpoints          files of checkpoints on a local file system
 """

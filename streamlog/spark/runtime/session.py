@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.spark.failures import OptionError, StreamlogSparkError
 from streamlog.spark.runtime.java import ensure_java
-from streamlog.spark.runtime.spark_home import use_compiled_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LAUNCHER: Final = "streamlog-spark-python"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _MASTERS: Final = ("local", "spark://", "yarn", "k8s://")  # for others, Spark fails with a Java stack trace
 _DEFAULTS: Final = {
@@ -54,11 +54,10 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         if not master.startswith(_MASTERS):
             raise OptionError("spark.master", f"must be local[N], spark://host:port, yarn or k8s://..., not {master}")
         ensure_java(os.environ)
-        use_compiled_pyspark(os.environ, master)
         # For a data source that is not registered explicitly, Spark starts also the executors' Python with
         # PYSPARK_DRIVER_PYTHON, if it is set; so it is not set here.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if master.partition("[")[0] == "local" and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        ours = _python(master)
+        if os.environ.setdefault("PYSPARK_PYTHON", ours) == ours and _is_local(master):
             settings.setdefault("spark.python.daemon.module", "streamlog.spark.runtime.quiet_daemon")
         given = os.environ.get(_JAVA_OPTIONS, "")
         if _QUIET not in given:
@@ -73,3 +72,17 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         return builder.getOrCreate()
     except PySparkException as error:
         raise StreamlogSparkError(f"Spark cannot be started: {error}"[:500]) from None
+
+
+def _python(master: str) -> str:
+    """For PYSPARK_PYTHON: this Python, by the program that starts Spark's processes faster where all is on this machine
+    and the program is this Python's.
+    """
+    launcher = Path(sys.executable).with_name(_LAUNCHER)
+    if not _is_local(master) or not launcher.exists() or sys.executable not in launcher.read_text(errors="replace"):
+        return sys.executable
+    return str(launcher)
+
+
+def _is_local(master: str) -> bool:
+    return master.partition("[")[0] == "local"

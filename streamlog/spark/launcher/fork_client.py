@@ -1,0 +1,121 @@
+"""The launcher's side of the fork server: has a process started, and stands for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+from typing import Final
+
+from streamlog.spark.launcher.start import Start, server_address
+
+GO: Final = b"go"
+STARTED_BYTES: Final = 64
+"""Maximum length of a process id or an exit code, as text."""
+_ANSWER_S: Final = 2.0
+"""How long a server may take, which may still be importing. Java gives a process 10 s to connect."""
+_CODE_MS: Final = 2_000
+"""How long the server may take to say how a process has ended."""
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_CREDENTIALS: Final = struct.Struct("3i")
+"""unix(7), ucred: process, user, group."""
+
+
+def exit_code_of_fork(start: Start, parent: int, *, own_group: bool) -> int | None:
+    """Has the fork server start the process, and waits for its end: its exit code, negative for a signal. None: no
+    server has started it. `parent`: the process id of Java. `own_group`: it will leave this process group, so signals
+    to the group are not for it.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            process = _started(start, parent, connection)
+        except (OSError, ValueError):
+            return None
+        with _SignalsPassedOn(process) as signals:
+            try:
+                if own_group:
+                    os.setpgid(0, 0)
+                connection.send(GO)  # without this, it ends with the connection
+            except OSError:
+                return None
+            return signals.waited(connection)
+
+
+def _started(start: Start, parent: int, connection: socket.socket) -> int:
+    """A descriptor (pidfd) of the process, which waits. OSError, ValueError."""
+    connection.settimeout(_ANSWER_S)
+    connection.connect(server_address(start.environment, parent))
+    if not is_ours(connection):
+        raise PermissionError
+    socket.send_fds(connection, [start.encode()], [0, 1, 2])
+    return os.pidfd_open(int(connection.recv(STARTED_BYTES)))
+
+
+def is_ours(connection: socket.socket) -> bool:
+    """Whether the other side is a process of this user."""
+    encoded = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(encoded)
+    return bool(user == os.getuid())
+
+
+class _SignalsPassedOn:
+    """`with`: signals are for the process. Afterwards they are this one's again, and so are those that came for a
+    process that was not started.
+    """
+
+    def __init__(self, process: int) -> None:
+        """`process`: a descriptor (pidfd)."""
+        self._process = process
+        self._received: list[int] = []
+        # A signal just before a read began would otherwise be passed on only after it.
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        handlers = {number: signal.getsignal(number) for number in _PASSED_ON}
+        # What is ignored here, the process ignores too.
+        self._handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+
+    def __enter__(self) -> _SignalsPassedOn:
+        signal.set_wakeup_fd(self._wake)
+        for number in self._handlers:
+            signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        for descriptor in (self._woken, self._wake, self._process):
+            os.close(descriptor)
+        for received in self._received:
+            os.kill(os.getpid(), received)
+
+    def _pass_on(self, number: int, _: object) -> None:
+        self._received.append(number)
+        with contextlib.suppress(ProcessLookupError):  # its exit code is on the way
+            signal.pidfd_send_signal(self._process, number)
+
+    def waited(self, connection: socket.socket) -> int:
+        """Until the process has ended: its exit code."""
+        if connection.fileno() not in self._ready(connection.fileno(), self._process):
+            self._ready(connection.fileno(), timeout_ms=_CODE_MS)
+        connection.settimeout(0)
+        try:
+            code = int(connection.recv(STARTED_BYTES))
+        except (OSError, ValueError):
+            self._ready(self._process)  # the server has failed, the process may go on
+            code = 1
+        self._received.clear()
+        return code
+
+    def _ready(self, *awaited: int, timeout_ms: int | None = None) -> set[int]:
+        poll = select.poll()
+        for descriptor in (*awaited, self._woken):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+            if not ready or ready.intersection(awaited):
+                return ready

@@ -1,0 +1,239 @@
+"""The fork server: a process that has imported pyspark and this source and sink, and starts others by forks."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from streamlog.spark.launcher.fork_client import GO, is_ours
+from streamlog.spark.launcher.start import SINGLE, THREADS, Start, server_address
+
+_GRACE_MS: Final = 2_000
+"""How long nothing may happen, when Java has ended, until the processes that are left are ended."""
+_ASK_S: Final = 1.0
+"""How long a launcher may take to say what it wants."""
+_START_BYTES: Final = 1 << 20
+_DESCRIPTORS: Final = 3
+"""Of a launcher: stdin, stdout, stderr."""
+_WAITING: Final = 64
+"""Launchers that may wait while one is served."""
+# What Spark's processes import, one more or less in its versions, and what they then import of ours.
+_FIRST: Final = "pyspark.daemon"
+_PRELOADED: Final = (
+    "pyspark.worker",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "streamlog.spark.data_source",
+    "streamlog.spark.source.batch_reader",
+    "streamlog.spark.source.stream_reader",
+    "streamlog.spark.source.range_reader",
+    "streamlog.spark.sink.writers",
+    "streamlog.spark.sink.commit",
+)
+# So that importing numpy and pyarrow starts no thread: of OpenBLAS, of pyarrow's jemalloc.
+_WITHOUT_THREADS: Final = {THREADS: SINGLE, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+
+def leave_server(parent: int) -> Start | None:
+    """Starts the server for this process's parent, unless there was one; it is no child of this process. Returns in
+    this process with None, and in each process that the server forks with what that is to run.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            java = os.pidfd_open(parent)
+            held.callback(os.close, java)
+            if os.getppid() != parent:
+                return None
+            address = server_address(os.environ, parent)
+            _remove_old(address)
+            listening = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            listening.bind(address)
+            with contextlib.suppress(ImportError):
+                importlib.import_module(_FIRST)  # this process needs it as well
+            listening.listen(_WAITING)
+            child = os.fork()
+        except OSError:  # there is one, or was one that could not serve, or there can be none
+            return None
+        if child == 0:
+            return _serve_apart(listening, java)
+        os.waitpid(child, 0)
+        return None
+
+
+def _remove_old(address: str) -> None:
+    """Sockets of Java processes that have ended."""
+    directory = os.path.dirname(address)
+    for name in os.listdir(directory):
+        if not os.path.exists(f"/proc/{name.partition('-')[0]}"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{directory}/{name}")
+
+
+def _serve_apart(listening: socket.socket, java: int) -> Start:
+    """In a process that is no child of the launcher; returns in what it forks. If it cannot serve, its socket's file
+    remains, so that no other process tries the same.
+    """
+    start = None
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _detach()
+            _preload()
+            if len(os.listdir("/proc/self/task")) == 1:
+                start = _Server(listening, java).serve()
+    finally:
+        if start is None:
+            os._exit(0)
+    return start
+
+
+def _detach() -> None:
+    """From Java's pipes, which would not be closed as long as it holds them."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def _preload() -> None:
+    for name, value in _WITHOUT_THREADS.items():
+        os.environ.setdefault(name, value)
+    for module in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # or the collector of each process would write to the pages that they share
+    sys.stdout.flush()  # or each process would write it again
+    sys.stderr.flush()
+
+
+class _Server:
+    def __init__(self, listening: socket.socket, java: int) -> None:
+        """`java`: a descriptor (pidfd) that becomes readable when the Java process has ended."""
+        self._listening = listening
+        self._java = java
+        self._launchers: dict[int, socket.socket] = {}
+        """By the process id of what was started for it."""
+        self._ended, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake)
+        self._poll = select.poll()
+        for readable in (listening.fileno(), java, self._ended):
+            self._poll.register(readable, select.POLLIN)
+
+    def serve(self) -> Start:
+        """Returns in the processes that it forks; itself, it ends."""
+        java_runs = True
+        while java_runs or self._launchers:
+            ready = {descriptor for descriptor, _ in self._poll.poll(None if java_runs else _GRACE_MS)}
+            if self._java in ready:
+                java_runs = False
+                self._poll.unregister(self._java)
+            if self._ended in ready:
+                os.read(self._ended, 4096)
+                self._report_ended()
+            self._end_abandoned(ready)
+            if self._listening.fileno() in ready:
+                start = self._answer_next()
+                if start is not None:
+                    return start
+            if not (java_runs or ready):
+                for process in self._launchers:
+                    os.kill(process, signal.SIGTERM)
+                break
+        os._exit(0)
+
+    def _answer_next(self) -> Start | None:
+        """A Start: in the process that it has forked."""
+        launcher, _ = self._listening.accept()
+        try:
+            start, descriptors = _asked(launcher)
+        except (OSError, ValueError, TypeError):
+            launcher.close()  # then it starts Python itself
+            return None
+        try:
+            process = os.fork()
+        except OSError:
+            launcher.close()
+            _close(descriptors)
+            return None
+        if process == 0:
+            self._become(start, launcher, descriptors)
+            return start
+        _close(descriptors)
+        self._launchers[process] = launcher
+        # For its end only: what it sends is for the process, which has the same socket.
+        self._poll.register(launcher, 0)
+        return None
+
+    def _become(self, start: Start, launcher: socket.socket, descriptors: list[int]) -> None:
+        """In a forked process: what a process of its own would have, and nothing of the server's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for other in self._launchers.values():
+            other.close()
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+        _close((self._ended, self._wake, *descriptors))
+        os.environ.clear()
+        os.environ.update(start.environment)
+        random = sys.modules.get("numpy.random")
+        if random is not None:
+            random.seed()  # or all would draw the same numbers
+        launcher.settimeout(None)
+        launcher.send(str(os.getpid()).encode())
+        if launcher.recv(len(GO)) != GO:
+            os._exit(0)
+        launcher.close()
+
+    def _report_ended(self) -> None:
+        while self._launchers:
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if not process:
+                break
+            launcher = self._launchers.pop(process)
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(launcher)
+            with contextlib.suppress(OSError):
+                launcher.send(str(os.waitstatus_to_exitcode(status)).encode())
+            launcher.close()
+
+    def _end_abandoned(self, ready: set[int]) -> None:
+        """Where Java has killed a launcher, it meant the process."""
+        for process, launcher in self._launchers.items():
+            if launcher.fileno() in ready:
+                self._poll.unregister(launcher)
+                os.kill(process, signal.SIGTERM)
+
+
+def _asked(launcher: socket.socket) -> tuple[Start, list[int]]:
+    """OSError, ValueError, TypeError."""
+    launcher.settimeout(_ASK_S)
+    if not is_ours(launcher):
+        raise PermissionError
+    encoded, descriptors, flags, _ = socket.recv_fds(launcher, _START_BYTES, _DESCRIPTORS)
+    try:
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) != _DESCRIPTORS:
+            raise ValueError
+        return Start.decode(encoded), descriptors
+    except (ValueError, TypeError):
+        _close(descriptors)
+        raise
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,302 @@
+"""streamlog-spark-python, with a pyspark whose processes print what they are, and obey."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="forks only on Linux")]
+
+WITHIN_S: Final = 60
+"""A bound against hanging, not a measure."""
+DAEMON: Final = ("-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
+LAUNCHER: Final = f"""
+from streamlog.spark.launcher import fork_client
+from streamlog.spark.launcher.main import main
+
+fork_client._ANSWER_S = {WITHIN_S}
+main()
+"""
+WITHOUT_PIDFD: Final = "import os; del os.pidfd_open\n" + LAUNCHER
+# Stands for Spark's daemon: what it is, in a line; then it obeys the lines of its stdin.
+PROCESS: Final = """
+import json, os, signal, sys
+
+def on_signal(number, _):
+    print(f"signal {number}", flush=True)
+    os._exit(7)
+
+signal.signal(signal.SIGTERM, on_signal)
+if "DRAWS" in os.environ:
+    import numpy
+    drawn = numpy.random.random()
+else:
+    drawn = None
+facts = {
+    "process": os.getpid(),
+    "parent": os.getppid(),
+    "arguments": sys.argv[1:],
+    "own": os.environ.get("SPARK_LOCAL_DIRS"),
+    "threads": os.environ.get("OMP_NUM_THREADS"),
+    "leaked": sorted({"JE_ARROW_MALLOC_CONF"} & set(os.environ)),
+    "open": sorted(int(one) for one in os.listdir("/proc/self/fd"))[:-1],
+    "first": sys.path[0],
+    "drawn": drawn,
+}
+print(json.dumps(facts), flush=True)
+if "PAUSES" in os.environ:
+    signal.pause()
+for line in sys.stdin:
+    command, _, argument = line.strip().partition(" ")
+    if command == "exit":
+        sys.exit(int(argument))
+    elif command == "kill":
+        os.kill(os.getpid(), int(argument))
+"""
+
+
+class Launched:
+    """A process that was started, and the facts that it printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.facts: dict[str, Any] = json.loads(process.stdout.readline())
+
+    @property
+    def forked(self) -> bool:
+        """By the server; else it is the launcher itself."""
+        return bool(self.facts["process"] != self.process.pid)
+
+    def obey(self, line: str) -> int:
+        """Its exit code."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.process.wait(WITHIN_S)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=WITHIN_S)
+
+
+Launch = Callable[..., Launched]
+
+
+@pytest.fixture
+def pyspark(tmp_path: Path) -> str:
+    """The path in which it is."""
+    package = tmp_path / "path" / "pyspark"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "daemon.py").write_text(f"if __name__ == '__main__':\n    exec({PROCESS!r})\n")
+    (package / "worker.py").write_text(
+        "import os, threading\nopen('preloaded', 'a').write('once ')\n"
+        "print('preloaded')\n"
+        "if 'FAILS' in os.environ:\n    raise RuntimeError\n"
+        "if 'THREADED' in os.environ:\n"
+        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "if 'DRAWS' in os.environ:\n    import numpy.random\n"
+    )
+    return f"{package.parent}{os.pathsep}{Path(__file__).parents[3]}"
+
+
+@pytest.fixture
+def launch(tmp_path: Path, pyspark: str) -> Iterator[Launch]:
+    """Starts processes as Spark does. Each test has a fork server of its own, by a variable of its own."""
+    # Spark sets PYTHONUNBUFFERED; without it, what the server has buffered would show.
+    test = {"PYTHONPATH": pyspark, "PYTHONUNBUFFERED": "", "OF_THE_TEST": uuid.uuid4().hex}
+    started: list[Launched] = []
+
+    def launched(*arguments: str, program: str = LAUNCHER, **variables: str) -> Launched:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *(arguments or DAEMON)],
+            cwd=tmp_path,
+            env={**os.environ, **test, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(Launched(process))
+        return started[-1]
+
+    yield launched
+    for one in started:
+        one.close()
+
+
+def test_the_first_leaves_a_server_which_forks_the_others(launch: Launch, tmp_path: Path) -> None:
+    first = launch(SPARK_LOCAL_DIRS="/first")
+    second = launch("-m", "pyspark.daemon", "pyspark.worker", SPARK_LOCAL_DIRS="/second", OMP_NUM_THREADS="1")
+    third = launch(SPARK_LOCAL_DIRS="/third")
+    assert [one.forked for one in (first, second, third)] == [False, True, True]
+    assert second.facts["parent"] == third.facts["parent"]
+    assert [one.facts["own"] for one in (first, second, third)] == ["/first", "/second", "/third"]
+    assert [one.facts["threads"] for one in (first, second, third)] == [None, "1", None]
+    assert second.facts["arguments"] == ["pyspark.worker"]
+    for one in (first, second, third):
+        assert one.facts["first"] == str(tmp_path)
+        assert one.facts["open"] == [0, 1, 2], "nothing of the server's is left open in what it forks"
+        assert not one.facts["leaked"]
+    assert third.obey("exit 3") == 3
+    assert second.obey("kill 9") == -9
+    assert first.obey("exit 0") == 0
+
+
+@pytest.mark.parametrize("variables", [{"OTHER": "1"}, {"OMP_NUM_THREADS": "4"}], ids=["environment", "threads"])
+def test_what_would_differ_from_the_server_is_not_forked(launch: Launch, variables: dict[str, str]) -> None:
+    launch()
+    assert not launch(**variables).forked
+    assert launch().forked
+
+
+@pytest.mark.parametrize("variable", ["THREADED", "FAILS"])
+def test_a_server_that_cannot_serve_is_tried_once(launch: Launch, tmp_path: Path, variable: str) -> None:
+    """It would have threads, or has failed."""
+    assert not any(launch(**{variable: "1"}).forked for _ in range(3))
+    assert (tmp_path / "preloaded").read_text() == "once "
+
+
+def test_without_pidfd_all_is_python(launch: Launch) -> None:
+    assert not any(launch(program=WITHOUT_PIDFD).forked for _ in range(2))
+
+
+def test_a_directory_that_others_may_write_to_is_not_used(launch: Launch) -> None:
+    with tempfile.TemporaryDirectory(prefix="s") as run:  # a socket's path is short
+        assert [launch(XDG_RUNTIME_DIR=run).forked for _ in range(2)] == [False, True]
+        [directory] = Path(run).iterdir()
+        directory.chmod(0o777)
+        assert not launch(XDG_RUNTIME_DIR=run).forked
+
+
+def test_forks_draw_other_random_numbers(launch: Launch) -> None:
+    assert [launch(DRAWS="1").forked for _ in range(3)] == [False, True, True]
+    assert len({launch(DRAWS="1").facts["drawn"] for _ in range(3)}) == 3
+
+
+def test_a_process_that_the_executors_java_starts_leaves_no_server(launch: Launch) -> None:
+    launch("-m", "pyspark.daemon", "pyspark.worker")
+    assert not launch("-m", "pyspark.daemon").forked
+    assert not launch().forked
+
+
+def test_signals_are_passed_on(launch: Launch) -> None:
+    launch()
+    forked = launch()
+    forked.process.terminate()
+    assert forked.process.wait(WITHIN_S) == 7
+    assert forked.process.stdout is not None
+    assert forked.process.stdout.read() == f"signal {signal.SIGTERM:d}\n"
+
+
+def test_a_launcher_that_is_killed_takes_its_process_along(launch: Launch) -> None:
+    launch()
+    forked = launch()
+    ended = os.pidfd_open(forked.facts["process"])
+    forked.process.kill()
+    assert forked.process.stdout is not None
+    assert forked.process.stdout.readline() == f"signal {signal.SIGTERM:d}\n"
+    assert select.select([ended], [], [], WITHIN_S)[0]
+
+
+def test_a_server_that_is_killed_leaves_its_processes_to_their_launchers(launch: Launch) -> None:
+    launch()
+    forked = launch()
+    os.kill(forked.facts["parent"], signal.SIGKILL)
+    launch().obey("exit 0")  # it is answered by a server of its own
+    assert forked.process.poll() is None
+    assert forked.obey("exit 3") == 1, "its exit code is lost"
+
+
+JAVA: Final = f"""
+import subprocess, sys
+for _ in range(2):
+    started = subprocess.Popen(
+        [sys.executable, "-c", {LAUNCHER!r}, *{DAEMON!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    print(started.stdout.readline().decode(), end="", flush=True)
+"""
+
+
+@pytest.fixture
+def java(tmp_path: Path, pyspark: str) -> Iterator[Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]]:
+    """Starts a program that starts two processes as Java does, and waits for nothing; the facts of the second one."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(then: str, **variables: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", JAVA + then],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": pyspark, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+        assert second["parent"] not in (process.pid, first["parent"]), "it is forked"
+        return process, second
+
+    yield run
+    for one in started:
+        one.kill()
+        one.communicate(timeout=WITHIN_S)
+
+
+Java = Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        ended = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    return bool(select.select([ended], [], [], WITHIN_S)[0])
+
+
+def test_the_server_ends_with_java(java: Java) -> None:
+    process, second = java("sys.stdin.read()")
+    process.communicate(timeout=WITHIN_S)
+    assert _has_ended(second["parent"])
+    assert _has_ended(second["process"])
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["with its launchers", "alone"])
+def test_processes_that_go_on_end_when_java_is_killed(java: Java, whole: bool) -> None:
+    process, second = java("import signal; signal.pause()", PAUSES="1")
+    if whole:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    assert _has_ended(second["process"])
+    assert _has_ended(second["parent"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-c", "import sys; print(sys.argv)", "one"), "['-c', 'one']\n"),
+        (("-c", "import sys; print('%d.%d' % sys.version_info[:2])"), "3."),
+        (("-m", "calendar", "2024", "1"), "    January 2024"),
+        (("-m",), ""),
+    ],
+    ids=["code", "version", "module", "mistake"],
+)
+def test_everything_else_is_python(arguments: tuple[str, ...], said: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", LAUNCHER, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
+    same = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (same.returncode, same.stdout, same.stderr)
+    assert ran.stdout.startswith(said)
