@@ -158,8 +158,12 @@ def stop(directory: Path, node_ids: tuple[int, ...], timeout_s: float) -> None:
         with cluster.locked():
             if not node_ids and LocalConsole(cluster).stop(timeout_s):
                 say("Console stopped.")
+            running = [node for node in nodes if node.process is not None]
             _stop(cluster, nodes, timeout_s)
-            say(f"{_named(nodes)} stopped.")
+            if running:
+                say(f"{_named(running)} stopped.")
+            if others := [node for node in nodes if node not in running]:
+                say(f"{_named(others)} {'was' if len(others) == 1 else 'were'} not running.")
 
 
 def _stop(cluster: LocalCluster, nodes: Sequence[LocalNode], timeout_s: float) -> None:

@@ -57,6 +57,7 @@ def test_a_cluster_from_its_start_to_its_stop(local: Local) -> None:
     assert [node["state"] for node in json.loads(described.stdout)["nodes"]] == ["active"] * 3
 
     assert local("kill", "2").stdout == "Node 2 killed.\n"
+    assert local("stop", "2").stdout == "Node 2 was not running.\n"
     assert local("kill", "2").stdout == "Node 2 was not running.\n"
     assert [node["state"] for node in nodes(local)] == ["running", "stopped", "running"]
     assert local("start").exit_code == 0
@@ -68,7 +69,8 @@ def test_a_cluster_from_its_start_to_its_stop(local: Local) -> None:
 
     assert local("stop").stdout == "Nodes 1, 2, 3 stopped.\n"
     assert [node["state"] for node in nodes(local)] == ["stopped"] * 3
-    assert local("stop").exit_code == 0
+    again = local("stop")
+    assert (again.exit_code, again.stdout) == (0, "Nodes 1, 2, 3 were not running.\n")
 
 
 def test_the_console_is_started_shown_and_stopped_with_the_cluster(local: Local) -> None:
@@ -83,7 +85,7 @@ def test_the_console_is_started_shown_and_stopped_with_the_cluster(local: Local)
     assert local(*start).stdout.splitlines()[-1] == f"Console: {url}", "it runs already"
     assert local("stop", "1").stdout == "Node 1 stopped.\n", "a node alone"
     assert f"Console: {url}" in local("status").output
-    assert local("stop").stdout == "Console stopped.\nNode 1 stopped.\n"
+    assert local("stop").stdout == "Console stopped.\nNode 1 was not running.\n"
     assert "Console" not in local("status").output
 
 
