@@ -34,7 +34,7 @@ PROCESS: Final = """
 import json, os, signal, sys
 
 def on_signal(number, _):
-    print(f"signal {number}", flush=True)
+    os.write(1, f"signal {number}\\n".encode())  # print may be under way
     os._exit(7)
 
 signal.signal(signal.SIGTERM, on_signal)
