@@ -76,9 +76,11 @@ def test_a_node_that_cannot_be_reached_is_named_now_and_then(caplog: pytest.LogC
 class Events:
     def __init__(self) -> None:
         self.all: list[str] = []
+        self.has_connected = asyncio.Event()
 
     def connected(self, address: str) -> None:
         self.all.append("connected")
+        self.has_connected.set()
 
     def failed(self, address: str, reason: str) -> None:
         assert address in reason
@@ -111,7 +113,7 @@ async def test_what_happens_to_connections_is_passed_on_once() -> None:
     assert events.all[-1] == "failed"
     server = await node.listen(server.address, unary={ECHO: echo}, streaming={})
     while events.all[-1] != "connected":
-        await asyncio.wait([asyncio.ensure_future(channel.unary(ECHO, b"x", timeout_s=9))])
+        await asyncio.gather(channel.unary(ECHO, b"x", timeout_s=9), return_exceptions=True)
     before = list(events.all)
     await client.close()  # this end's own wish
     await node.close()
@@ -127,6 +129,8 @@ def test_a_connection_that_breaks_is_lost() -> None:
             await reader.readuntil(b"SM\r\n\r\n")
             asked.set_result(None)
             await may_end
+            writer.write_eof()  # close(), with bytes of the call still unread, would reset the connection
+            await reader.read()
             writer.close()
 
         asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -136,8 +140,7 @@ def test_a_connection_that_breaks_is_lost() -> None:
         channel = network.connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         call = asyncio.ensure_future(channel.unary(ECHO, b"x", timeout_s=9))
         await asked
-        while events.all != ["connected"]:  # noqa: ASYNC110  a callback of the transport
-            await asyncio.sleep(0.001)
+        await events.has_connected.wait()
         may_end.set_result(None)
         with pytest.raises(RpcError):
             await call
