@@ -13,6 +13,7 @@ from inspect import iscoroutinefunction, signature
 from typing import Any
 from unittest import mock
 
+from streamlog.broker.leading.leader_replica import LeaderReplica
 from streamlog.model import TopicPartition
 from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.leader import PartitionLeader
@@ -20,7 +21,7 @@ from streamlog.sim.process import PROCESS, Process
 from streamlog.storage.directories.directory import LogDirectory
 from streamlog.storage.log.log import Log
 
-from .watch import Watch
+from .watch import Term, Watch
 
 
 @contextmanager
@@ -28,8 +29,8 @@ def looking(watch: Watch) -> Iterator[None]:
     def removed(process: Process, directory: LogDirectory, partition: TopicPartition) -> None:
         watch.removed(process, partition)
 
-    def leads(process: Process, leader: PartitionLeader) -> None:
-        watch.leads(process, leader._term.partition, leader.leader_epoch, leader._log.log_start_offset)
+    def leads(process: Process, leader: LeaderReplica) -> None:
+        watch.leads(process, Term(leader.topic_id, leader.partition, leader.leader_epoch), leader.log_start_offset)
 
     def appended(process: Process, leader: PartitionLeader) -> None:
         watch.appended(process, leader._term.partition, leader.leader_epoch)
@@ -51,7 +52,7 @@ def looking(watch: Watch) -> Iterator[None]:
 
     with ExitStack() as stack:
         for owner, name, notify in (
-            (PartitionLeader, "__init__", leads),
+            (LeaderReplica, "__init__", leads),
             (PartitionLeader, "append", appended),
             (PartitionLeader, "_advance", leader_moved),
             (PartitionFollower, "__init__", follower_moved),

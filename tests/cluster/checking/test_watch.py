@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from streamlog.model import BrokerId, LeaderEpoch, Offset
+from streamlog.model import BrokerId, LeaderEpoch, Offset, TopicId
 from streamlog.records import validate
 from streamlog.replication.follower import PartitionFollower
 from streamlog.replication.leader import LeaderTerm, PartitionLeader
@@ -20,11 +20,16 @@ from tests.storage.batches import batch
 from tests.storage.rig import LIMITS, PARTITION, Rig
 
 from .eyes import looking
-from .watch import Watch
+from .watch import Term, Watch
 
 T = TypeVar("T")
 
 ME = BrokerId(0)
+TOPIC_ID = TopicId(b"t" * 16)
+
+
+def term_of(epoch: int, topic_id: TopicId = TOPIC_ID) -> Term:
+    return Term(topic_id, PARTITION, LeaderEpoch(epoch))
 
 
 class Scene:
@@ -63,9 +68,11 @@ class Scene:
             lag_max_ms=1000,
         )
         log = self.rig.log
-        return self.do(
+        leader = self.do(
             lambda: PartitionLeader(log, term, high_watermark=Offset(0), now_ms=0, may_join=lambda broker: True)
         )
+        self.watch.leads(self.process, term_of(epoch), log.log_start_offset)
+        return leader
 
 
 def found(play: Callable[[Watch, Scene], None]) -> list[str]:
@@ -127,11 +134,11 @@ def test_only_the_newest_leader_must_know_of_a_deletion() -> None:
 
     def play(watch: Watch, scene: Scene) -> None:
         other = Scene(watch, seed=2)
-        watch.leads(other.process, PARTITION, LeaderEpoch(3), Offset(0))
+        watch.leads(other.process, term_of(3), Offset(0))
         watch.acknowledged_deletion(PARTITION, Offset(5))
-        watch.leads(scene.process, PARTITION, LeaderEpoch(2), Offset(0))
+        watch.leads(scene.process, term_of(2), Offset(0))
         assert watch.violations == []
-        watch.leads(scene.process, PARTITION, LeaderEpoch(4), Offset(0))
+        watch.leads(scene.process, term_of(4), Offset(0))
 
     assert found(play) == ["I23"]
 
@@ -180,7 +187,7 @@ def test_a_log_that_is_gone_is_found_unless_it_was_removed() -> None:
         scene.do(leader.on_ackable_end)
         scene.rig.machine.run(scene.rig.directory.remove_log(PARTITION))
         scene.power_cut()
-        assert scene.leader().high_watermark == 0
+        assert scene.leader(epoch=1).high_watermark == 0
 
     assert found(lose) == ["I11"]
     assert found(remove) == []
@@ -266,15 +273,28 @@ def test_two_that_lead_in_an_epoch_are_found() -> None:
     """As a node would that took its leadership from metadata older than its start."""
     watch = Watch()
     for start in (1, 2):
-        watch.leads(Process("n1", start), PARTITION, LeaderEpoch(3), Offset(0))
+        watch.leads(Process("n1", start), term_of(3), Offset(0))
     assert [violation.invariant for violation in watch.violations] == ["I10"]
 
 
 def test_an_epoch_that_falls_is_found() -> None:
     watch, process = Watch(), Process("n1")
-    watch.leads(process, PARTITION, LeaderEpoch(3), Offset(0))
-    watch.leads(process, PARTITION, LeaderEpoch(2), Offset(0))
+    watch.leads(process, term_of(3), Offset(0))
+    watch.leads(process, term_of(2), Offset(0))
     assert [violation.invariant for violation in watch.violations] == ["I10"]
+
+
+def test_a_topic_of_the_same_name_begins_its_epochs_again() -> None:
+    """A node whose disk failed has not removed the deleted one before it leads the next (seed 66 of the groups)."""
+    watch, epoch = Watch(), LeaderEpoch(3)
+    offline, other = Process("n1"), Process("n2")
+    watch.leads(offline, term_of(epoch), Offset(0))
+    watch.appended(offline, PARTITION, epoch)
+    recreated = TopicId(b"u" * 16)
+    watch.leads(offline, term_of(epoch - 1, recreated), Offset(0))
+    watch.leads(other, term_of(epoch, recreated), Offset(0))
+    watch.appended(other, PARTITION, epoch)
+    assert watch.violations == []
 
 
 def append_through(leader: PartitionLeader) -> None:

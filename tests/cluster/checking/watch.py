@@ -3,7 +3,7 @@
     I9   the high watermark of a replica does not fall in one life of its node, no reader is given a record beyond it,
          and nothing beyond it is deleted
     I10  one life of one node leads in a (partition, leader epoch), and appends in it; the epochs that a node leads in
-         never fall
+         never fall; a topic that is deleted and created again is another one, known by its id
     I11  what a node has synced is there when it comes back; what is acknowledged is synced on as many disks as
          min.insync.replicas asks for
     I23  a leader that takes over has what an acknowledged deletion has removed no more
@@ -21,7 +21,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from streamlog.model import LeaderEpoch, Offset, TopicPartition
+from streamlog.model import LeaderEpoch, Offset, TopicId, TopicPartition
 from streamlog.records import scan_headers
 from streamlog.sim.files.disk import SimDisk
 from streamlog.sim.process import Process
@@ -51,13 +51,21 @@ EITHER: Final = ""
 """Instead of a directory's path: the log may be found in another one."""
 
 
+class Term(Struct, frozen=True):
+    """A leadership: of a topic that may have been deleted since, with another of the same name in its place."""
+
+    topic_id: TopicId
+    partition: TopicPartition
+    epoch: LeaderEpoch
+
+
 class Life(Struct):
     """What one process of a node has done so far."""
 
     process: Process
     directories: list[LogDirectory] = field(default_factory=list)  # those whose logs are open
     high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
-    led: dict[TopicPartition, LeaderEpoch] = field(default_factory=dict)  # the latest epoch
+    led: dict[TopicPartition, Term] = field(default_factory=dict)  # the latest
 
     def logs(self) -> Iterator[Log]:
         for directory in self.directories:
@@ -77,8 +85,8 @@ class Watch:
         self.violations: list[Violation] = []
         self._compacted = compacted
         self._lives: dict[str, Life] = {}  # host -> its latest life
-        self._leaders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
-        self._appenders: dict[tuple[TopicPartition, LeaderEpoch], Process] = {}
+        self._leaders: dict[Term, Process] = {}
+        self._appenders: dict[Term, Process] = {}
         self._promises: dict[tuple[str, TopicPartition], Promise] = {}  # by host, while the log is not open
         self._lost: dict[tuple[str, TopicPartition], Promise] = {}  # of disks that are lost, and of damaged logs
         self._damaged: set[tuple[str, TopicPartition]] = set()  # by host, ever
@@ -143,22 +151,26 @@ class Watch:
 
     # I10.
 
-    def leads(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch, log_start: Offset) -> None:
-        deleted = self._deleted.get(partition, Offset(0))
-        is_newest = all(epoch >= other for led, other in self._leaders if led == partition)
+    def leads(self, process: Process, term: Term, log_start: Offset) -> None:
+        deleted = self._deleted.get(term.partition, Offset(0))
+        is_newest = all(term.epoch >= led.epoch for led in self._leaders if led.partition == term.partition)
         if log_start < deleted and is_newest:  # one that learns late what it was: another has led, and deleted, since
-            self.wrong("I23", f"{process} leads {partition} from {log_start}, {deleted} was acknowledged as its start")
+            self.wrong(
+                "I23", f"{process} leads {term.partition} from {log_start}, its start was acknowledged: {deleted}"
+            )
         led = self._life(process).led
-        if epoch < led.get(partition, epoch):
-            self.wrong("I10", f"{process} leads {partition} in epoch {epoch} after {led[partition]}")
-        led[partition] = epoch
-        first = self._leaders.setdefault((partition, epoch), process)
+        last = led.get(term.partition, term)
+        if last.topic_id == term.topic_id and term.epoch < last.epoch:
+            self.wrong("I10", f"{process} leads {term.partition} in epoch {term.epoch} after {last.epoch}")
+        led[term.partition] = term
+        first = self._leaders.setdefault(term, process)
         if first is not process:
-            self.wrong("I10", f"{first} and {process} lead {partition} in epoch {epoch}")
+            self.wrong("I10", f"{first} and {process} lead {term.partition} in epoch {term.epoch}")
 
     def appended(self, process: Process, partition: TopicPartition, epoch: LeaderEpoch) -> None:
-        """It has appended as a leader."""
-        first = self._appenders.setdefault((partition, epoch), process)
+        """It has appended as a leader, in its latest term."""
+        term = Term(self._life(process).led[partition].topic_id, partition, epoch)
+        first = self._appenders.setdefault(term, process)
         if first is not process:
             self.wrong("I10", f"{first} and {process} append to {partition} in epoch {epoch}")
 
@@ -209,15 +221,8 @@ class Watch:
                 del self._promises[host, partition]
 
     def removed(self, process: Process, partition: TopicPartition) -> None:
-        """The partition is not this node's any more; should it come back, it starts from the beginning, as
-        that of a topic that was deleted and created again does at epoch 0.
-        """
-        life = self._life(process)
-        life.high_watermarks.pop(partition, None)
-        life.led.pop(partition, None)
-        for (led, epoch), leader in list(self._leaders.items()):
-            if led == partition and leader.name == process.name:
-                del self._leaders[led, epoch]
+        """The partition is not this node's any more; should it come back, its log starts from the beginning."""
+        self._life(process).high_watermarks.pop(partition, None)
 
     def _check_kept(self, process: Process, log: Log, promise: Promise) -> None:
         if log.log_end_offset < promise.end:
