@@ -87,9 +87,14 @@ def without_traceback(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def sentence(error: StreamlogError) -> str:
-    """The error's message, and what to do."""
+    """The error's message, and what to do, where the message does not say it."""
     message = error.message.rstrip(".")
     if "transaction.two.phase.commit.enable" in message:
-        return f"{message}: writing exactly once needs transaction.two.phase.commit.enable=true on all nodes"
+        return (
+            f"{message}: writing exactly once needs transaction.two.phase.commit.enable=true in the server.properties "
+            "of all nodes, and their restart"
+        )
+    if "streamlogctl " in message:
+        return message
     remedy = next((_REMEDIES[kind] for kind in type(error).__mro__ if kind in _REMEDIES), "")
     return f"{message}: {remedy}" if remedy else message

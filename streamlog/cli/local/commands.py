@@ -201,6 +201,8 @@ def kill(directory: Path, node_ids: tuple[int, ...]) -> None:
 def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float | None) -> None:
     """Stop nodes by a controlled shutdown and start them again, one after the other; without NODE: all of them.
 
+    Nodes that are not running are started first, together: the others may need them.
+
     \b
     Examples:
       streamlogctl local restart
@@ -210,10 +212,26 @@ def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float | None)
     with _saying_why(directory):
         nodes = _chosen(cluster, node_ids)
         with cluster.locked():
-            for node in nodes:
+            running = [node for node in nodes if node.process is not None]
+            stopped = [node for node in nodes if node not in running]
+            if stopped:
+                _check_startable(cluster, stopped)
+                start_nodes(cluster, stopped, timeout_s)
+                say(f"{_named(stopped)} started.")
+            for node in running:
                 _stop(cluster, [node], _STOP_TIMEOUT_S if timeout_s is None else timeout_s)
                 start_nodes(cluster, [node], timeout_s)
-            say(f"{_named(nodes)} restarted.")
+            if running:
+                say(f"{_named(running)} restarted.")
+
+
+def _check_startable(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
+    """ClickException: no node of the cluster is running, and these are not all: they would wait for the others."""
+    if len(nodes) < len(cluster.nodes) and all(node.process is None for node in cluster.nodes):
+        raise click.ClickException(
+            f"no node of {cluster.directory} is running: start all of them with 'streamlogctl local start --dir "
+            f"{cluster.directory}'."
+        )
 
 
 @local.command
@@ -257,13 +275,12 @@ def _show_http(nodes: Sequence[LocalNode]) -> None:
 
 def _chosen(cluster: LocalCluster, node_ids: Sequence[int]) -> Sequence[LocalNode]:
     """StreamlogError: there is no such node. ClickException: there is no cluster."""
-    chosen = [cluster.node(node_id) for node_id in dict.fromkeys(node_ids)] or cluster.nodes
-    if not chosen:
+    if not cluster.nodes:
         raise click.ClickException(
             f"there is no cluster in {cluster.directory}: give its directory with --dir, or start one with "
             "'streamlogctl local start'."
         )
-    return chosen
+    return [cluster.node(node_id) for node_id in dict.fromkeys(node_ids)] or cluster.nodes
 
 
 def _named(nodes: Sequence[LocalNode]) -> str:

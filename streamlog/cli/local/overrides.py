@@ -58,8 +58,8 @@ def check_kept(file: Path, overrides: Mapping[str, str]) -> None:
     properties = read_properties(str(file))
     kept = {entry.key: entry.value for entry in parse_properties(properties.text, properties.name)}
     problems = [
-        f"{_OPTION} {name}={value} is not applied: {file} has {_held(kept, name)}; change it there, then "
-        "'streamlogctl local restart'"
+        f"{_OPTION} {name}={value} is not applied: {file} has {_held(kept, name)}; change it in the server.properties "
+        f"of every node, then 'streamlogctl local restart --dir {file.parents[1]}'"
         for name, value in overrides.items()
         if not _is_kept(name, value, kept.get(name))
     ]

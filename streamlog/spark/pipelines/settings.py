@@ -48,7 +48,7 @@ class PipelineSettings:
                 raise OptionError(name, "is not known" + (f"; did you mean {near[0]}?" if near else ""))
         for one in table:
             if one.default is None and not own.get(one.name, "").strip():
-                raise OptionError(one.name, f"is missing: {one.doc}")
+                raise OptionError(one.name, f"must be given, by --conf {one.name}=...: {one.doc}")
         self._own = {one.name: own.get(one.name, one.default or "").strip() for one in table}
         self.spark = {name: text for name, text in given.items() if name.startswith("spark.")}
         self._clients = {name: text for name, text in given.items() if name.startswith("streamlog.")}

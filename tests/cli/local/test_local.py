@@ -251,10 +251,23 @@ def test_a_stranger_under_a_remembered_number_is_left_alone(local: Local, tmp_pa
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_restart_starts_what_is_not_running_together(local: Local) -> None:
+    """One of two nodes alone would wait for the other for ever."""
+    assert local("start", "--nodes", "2", "--port", "0").exit_code == 0
+    assert local("stop").exit_code == 0
+    said = refused(local("restart", "2"))
+    assert "no node of" in said
+    assert "'streamlogctl local start --dir " in said
+    assert local("restart").stdout == "Nodes 1, 2 started.\n"
+    assert local("kill", "2").exit_code == 0
+    assert local("restart").stdout == "Node 2 started.\nNode 1 restarted.\n"
+    assert "there is no node 5" in refused(local("kill", "5"))
+
+
 def test_no_cluster_and_no_such_node(local: Local, tmp_path: Path) -> None:
     assert "There is no cluster in" in local("status").stdout
     assert "there is no cluster in" in refused(local("stop"))
-    assert "there is no node 5" in refused(local("kill", "5"))
+    assert "there is no cluster in" in refused(local("kill", "5"))
     assert "there is no cluster in" in refused(local("restart"))
     assert local("kill").exit_code == USAGE
     assert list(tmp_path.iterdir()) == [], "nothing is made where nothing is started"

@@ -33,7 +33,7 @@ def test_settings() -> None:
     ("given", "message"),
     [
         ({"topcs": "a"}, "option topcs: is not known; did you mean topics?"),
-        ({"topics": " "}, "option topics: is missing: Topics."),
+        ({"topics": " "}, "option topics: must be given, by --conf topics=...: Topics."),
     ],
 )
 def test_settings_that_are_refused(given: dict[str, str], message: str) -> None:
