@@ -16,12 +16,13 @@ Each imports pyspark from an archive of sources, which Python compiles each time
 Java knows only the launcher, so it waits, passes signals on, and ends with the process's exit code.
 
 A fork is what a process of its own would be: the server serves one Java process, one user, one interpreter, path,
-directory and environment, but for the variables that Spark sets for each process (`start`). It has a single thread when
-it forks, or it does not serve. Where there is no server, or it does not answer, Python is started as without all this.
-It ends with the Java process, and its processes do.
+directory and environment, but for the variables that Spark sets for each process (`address`). It has a single thread,
+and so has the process that leaves it, or it does not serve. Where there is no server, or it does not answer, Python is
+started as without all this. It ends with the Java process, and its processes do.
 
     main          the program: what it does with which arguments
-    start         with what a process is started; the address of the server that may start it
+    start         with what a process is started
+    address       of the server that may start it
     compiled      the installed pyspark before its archive in the path
     fork_client   the launcher's side
     fork_server   the server

@@ -10,7 +10,8 @@ import socket
 import struct
 from typing import Final
 
-from streamlog.spark.launcher.start import Start, server_address
+from streamlog.spark.launcher.address import server_address
+from streamlog.spark.launcher.start import Start
 
 GO: Final = b"go"
 STARTED_BYTES: Final = 64

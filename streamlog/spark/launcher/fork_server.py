@@ -10,14 +10,18 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from typing import Final
 
+from streamlog.spark.launcher.address import make_room, server_address
 from streamlog.spark.launcher.fork_client import GO, is_ours
-from streamlog.spark.launcher.start import SINGLE, THREADS, Start, server_address
+from streamlog.spark.launcher.start import SINGLE, THREADS, Start
 
 _GRACE_MS: Final = 2_000
 """How long nothing may happen, when Java has ended, until the processes that are left are ended."""
+_PRELOAD_S: Final = 30
+"""How long its imports may take; then it ends."""
 _ASK_S: Final = 1.0
 """How long a launcher may take to say what it wants."""
 _START_BYTES: Final = 1 << 20
@@ -58,11 +62,13 @@ def leave_server(parent: int) -> Start | None:
             if os.getppid() != parent:
                 return None
             address = server_address(os.environ, parent)
-            _remove_old(address)
+            make_room(address, parent)
             listening = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             listening.bind(address)
             with contextlib.suppress(ImportError):
                 importlib.import_module(_FIRST)  # this process needs it as well
+            if not _has_one_thread():  # a profiler's, say: it would be missing in all that the server forks
+                return None
             listening.listen(_WAITING)
             child = os.fork()
         except OSError:  # there is one, or was one that could not serve, or there can be none
@@ -73,13 +79,8 @@ def leave_server(parent: int) -> Start | None:
         return None
 
 
-def _remove_old(address: str) -> None:
-    """Sockets of Java processes that have ended."""
-    directory = os.path.dirname(address)
-    for name in os.listdir(directory):
-        if not os.path.exists(f"/proc/{name.partition('-')[0]}"):
-            with contextlib.suppress(OSError):
-                os.unlink(f"{directory}/{name}")
+def _has_one_thread() -> bool:
+    return len(os.listdir("/proc/self/task")) == 1
 
 
 def _serve_apart(listening: socket.socket, java: int) -> Start:
@@ -91,8 +92,10 @@ def _serve_apart(listening: socket.socket, java: int) -> Start:
         os.setsid()
         if os.fork() == 0:
             _detach()
+            signal.alarm(_PRELOAD_S)
             _preload()
-            if len(os.listdir("/proc/self/task")) == 1:
+            signal.alarm(0)
+            if _has_one_thread():
                 start = _Server(listening, java).serve()
     finally:
         if start is None:
@@ -151,10 +154,22 @@ class _Server:
                 if start is not None:
                     return start
             if not (java_runs or ready):
-                for process in self._launchers:
-                    os.kill(process, signal.SIGTERM)
+                self._end_all()
                 break
+        with contextlib.suppress(OSError):
+            os.unlink(self._listening.getsockname())
         os._exit(0)
+
+    def _end_all(self) -> None:
+        """What is left some time after Java's end: those that do not end upon SIGTERM are killed."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._launchers:
+                os.kill(process, number)
+            deadline = time.monotonic() + _GRACE_MS / 1000
+            while self._launchers and (left := deadline - time.monotonic()) > 0:
+                if select.select([self._ended], [], [], left)[0]:
+                    os.read(self._ended, 4096)
+                    self._report_ended()
 
     def _answer_next(self) -> Start | None:
         """A Start: in the process that it has forked."""
@@ -204,7 +219,9 @@ class _Server:
             process, status = os.waitpid(-1, os.WNOHANG)
             if not process:
                 break
-            launcher = self._launchers.pop(process)
+            launcher = self._launchers.pop(process, None)
+            if launcher is None:  # of a program that an imported module has started
+                continue
             with contextlib.suppress(KeyError):
                 self._poll.unregister(launcher)
             with contextlib.suppress(OSError):

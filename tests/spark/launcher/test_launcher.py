@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,7 @@ def on_signal(number, _):
     os.write(1, f"signal {number}\\n".encode())  # print may be under way
     os._exit(7)
 
-signal.signal(signal.SIGTERM, on_signal)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if "SPARK_IGNORES" in os.environ else on_signal)
 if "DRAWS" in os.environ:
     import numpy
     drawn = numpy.random.random()
@@ -108,15 +108,28 @@ def pyspark(tmp_path: Path) -> str:
         "if 'THREADED' in os.environ:\n"
         "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "if 'DRAWS' in os.environ:\n    import numpy.random\n"
+        "if 'STARTS' in os.environ:\n"
+        "    import subprocess\n    print(subprocess.Popen(['sleep', '600']).pid, file=open('child', 'w'))\n"
+    )
+    (package.parent / "sitecustomize.py").write_text(
+        "import os, threading\n"
+        "if 'WATCHED' in os.environ:\n"
+        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     return f"{package.parent}{os.pathsep}{Path(__file__).parents[3]}"
 
 
 @pytest.fixture
-def launch(tmp_path: Path, pyspark: str) -> Iterator[Launch]:
-    """Starts processes as Spark does. Each test has a fork server of its own, by a variable of its own."""
+def run_directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="s") as path:  # a socket's path is short
+        yield Path(path)
+
+
+@pytest.fixture
+def launch(tmp_path: Path, pyspark: str, run_directory: Path) -> Iterator[Launch]:
+    """Starts processes as Spark does. Each test has a fork server of its own, by a directory of its own."""
     # Spark sets PYTHONUNBUFFERED; without it, what the server has buffered would show.
-    test = {"PYTHONPATH": pyspark, "PYTHONUNBUFFERED": "", "OF_THE_TEST": uuid.uuid4().hex}
+    test = {"PYTHONPATH": pyspark, "PYTHONUNBUFFERED": "", "XDG_RUNTIME_DIR": str(run_directory)}
     started: list[Launched] = []
 
     def launched(*arguments: str, program: str = LAUNCHER, **variables: str) -> Launched:
@@ -161,6 +174,35 @@ def test_what_would_differ_from_the_server_is_not_forked(launch: Launch, variabl
     assert launch().forked
 
 
+def test_what_spark_varies_is_forked(launch: Launch, pyspark: str) -> None:
+    """It names entries of the path twice when it looks data sources up, and each session has an id."""
+    launch(PYTHONPATH=f"{pyspark}{os.pathsep}{pyspark}", PYSPARK_SPARK_SESSION_UUID="one")
+    assert launch(PYSPARK_SPARK_SESSION_UUID="two").forked
+
+
+def test_servers_are_few(launch: Launch, run_directory: Path) -> None:
+    """Where a variable differs each time."""
+    assert not any(launch(OTHER=str(number)).forked for number in range(6))
+    [directory] = run_directory.iterdir()
+    assert len(list(directory.iterdir())) == 4
+
+
+def test_where_all_processes_have_threads_there_is_no_server(launch: Launch) -> None:
+    """A fork would be without them."""
+    assert not any(launch(WATCHED="1").forked for _ in range(3))
+
+
+def test_a_program_that_the_server_has_started_may_end(launch: Launch, tmp_path: Path) -> None:
+    launch(STARTS="1")
+    forked = launch(STARTS="1")
+    assert forked.forked
+    child = int((tmp_path / "child").read_text())
+    os.kill(child, signal.SIGTERM)
+    assert _has_ended(child)
+    assert launch(STARTS="1").facts["parent"] == forked.facts["parent"]
+    assert forked.obey("exit 3") == 3
+
+
 @pytest.mark.parametrize("variable", ["THREADED", "FAILS"])
 def test_a_server_that_cannot_serve_is_tried_once(launch: Launch, tmp_path: Path, variable: str) -> None:
     """It would have threads, or has failed."""
@@ -172,12 +214,26 @@ def test_without_pidfd_all_is_python(launch: Launch) -> None:
     assert not any(launch(program=WITHOUT_PIDFD).forked for _ in range(2))
 
 
-def test_a_directory_that_others_may_write_to_is_not_used(launch: Launch) -> None:
-    with tempfile.TemporaryDirectory(prefix="s") as run:  # a socket's path is short
-        assert [launch(XDG_RUNTIME_DIR=run).forked for _ in range(2)] == [False, True]
-        [directory] = Path(run).iterdir()
-        directory.chmod(0o777)
-        assert not launch(XDG_RUNTIME_DIR=run).forked
+def test_a_directory_that_others_may_write_to_is_not_used(launch: Launch, run_directory: Path) -> None:
+    directory = run_directory / f"streamlog-spark-{os.getuid()}"
+    directory.mkdir()
+    directory.chmod(0o2770)
+    with tempfile.TemporaryDirectory(prefix="t") as other:
+        assert [launch(TMPDIR=other).forked for _ in range(2)] == [False, True]
+        assert [list(directory.iterdir()), len(os.listdir(f"{other}/{directory.name}"))] == [[], 1]
+        directory.chmod(0o2700)
+        assert [launch(OTHER="1").forked for _ in range(2)] == [False, True]
+        assert len(list(directory.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["missing", "long" * 40])
+def test_another_directory_is_used_where_one_cannot_be(launch: Launch, run_directory: Path, name: str) -> None:
+    unusable = run_directory / name
+    if len(name) > 20:
+        unusable.mkdir()
+    variables = {"XDG_RUNTIME_DIR": str(unusable), "TMPDIR": str(run_directory)}
+    assert [launch(**variables).forked for _ in range(2)] == [False, True]
+    assert f"streamlog-spark-{os.getuid()}" in os.listdir(run_directory)
 
 
 def test_forks_draw_other_random_numbers(launch: Launch) -> None:
@@ -213,6 +269,7 @@ def test_a_launcher_that_is_killed_takes_its_process_along(launch: Launch) -> No
 def test_a_server_that_is_killed_leaves_its_processes_to_their_launchers(launch: Launch) -> None:
     launch()
     forked = launch()
+    assert forked.forked
     os.kill(forked.facts["parent"], signal.SIGKILL)
     launch().obey("exit 0")  # it is answered by a server of its own
     assert forked.process.poll() is None
@@ -252,7 +309,8 @@ def java(tmp_path: Path, pyspark: str) -> Iterator[Callable[..., tuple[subproces
 
     yield run
     for one in started:
-        one.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)  # what it has started itself goes on
         one.communicate(timeout=WITHIN_S)
 
 
@@ -274,9 +332,10 @@ def test_the_server_ends_with_java(java: Java) -> None:
     assert _has_ended(second["process"])
 
 
+@pytest.mark.parametrize("variables", [{}, {"SPARK_IGNORES": "1"}], ids=["ends", "ignores"])
 @pytest.mark.parametrize("whole", [True, False], ids=["with its launchers", "alone"])
-def test_processes_that_go_on_end_when_java_is_killed(java: Java, whole: bool) -> None:
-    process, second = java("import signal; signal.pause()", PAUSES="1")
+def test_processes_that_go_on_end_when_java_is_killed(java: Java, whole: bool, variables: dict[str, str]) -> None:
+    process, second = java("import signal; signal.pause()", PAUSES="1", **variables)
     if whole:
         os.killpg(process.pid, signal.SIGKILL)
     else:

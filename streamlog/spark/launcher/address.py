@@ -1,0 +1,109 @@
+"""The address of the fork server that may start a process: a socket in a directory of this user's alone.
+
+    DIRECTORY/streamlog-spark-UID/PIDNS-PID-DIGEST
+
+DIRECTORY: the first of XDG_RUNTIME_DIR, TMPDIR and /tmp that can be used; PIDNS: the namespace of process ids, as
+containers may share the directory; PID: of Java; DIGEST: of what all processes of a server have in common.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from streamlog.spark.launcher.start import THREADS
+
+_DIRECTORY: Final = "streamlog-spark-{user}"
+_DIRECTORY_BYTES: Final = 64
+"""unix(7): a path has at most 107, a name here at most 39."""
+_OF_OTHERS: Final = 0o077
+_SERVERS: Final = 4
+"""Of one Java process, in all: more would mean that a variable differs from process to process."""
+# Variables that Spark, or a shell, sets for each process or session.
+_OWN_PREFIXES: Final = (
+    "PYTHON_DAEMON_",
+    "PYTHON_FAULTHANDLER_",
+    "PYTHON_TRACEBACK_",
+    "PYTHON_UDF_",
+    "PYTHON_UNIX_",
+    "PYTHON_WORKER_",
+    "SPARK_",
+)
+_OWN_NAMES: Final = frozenset(
+    {"_", "SHLVL", "PYSPARK_EXECUTOR_MEMORY_MB", "PYSPARK_PLANNER_MEMORY_MB", "PYSPARK_SPARK_SESSION_UUID", THREADS}
+)
+_PATH: Final = "PYTHONPATH"
+
+
+def server_address(environment: Mapping[str, str], parent: int) -> str:
+    """The path of the fork server's socket: another one for other facts that a fork would have in common with it.
+    `parent`: the process id of Java. OSError: there is no such process, or no directory.
+    """
+    common = {name: value for name, value in environment.items() if not _of_one_process(name)}
+    if _PATH in common:  # Spark names entries twice when it looks data sources up; sys.path has each one once
+        common[_PATH] = os.pathsep.join(dict.fromkeys(common[_PATH].split(os.pathsep)))
+    facts = (
+        (os.getuid(), os.getcwd(), os.readlink("/proc/self/ns/mnt")),
+        (parent, _started(parent)),
+        (sys.executable, sys.path, sorted(common.items())),
+    )
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    return f"{_private_directory(environment)}/{_of_java(parent)}{digest[:16]}"
+
+
+def make_room(address: str, parent: int) -> None:
+    """Removes the sockets of Java processes that have ended. OSError: `parent` has servers enough."""
+    directory = os.path.dirname(address)
+    names = os.listdir(directory)
+    for name in names:
+        namespace, _, rest = name.partition("-")
+        if namespace == _namespace() and not os.path.exists(f"/proc/{rest.partition('-')[0]}"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{directory}/{name}")
+    if sum(name.startswith(_of_java(parent)) for name in names) >= _SERVERS:
+        raise BlockingIOError
+
+
+def _of_java(process: int) -> str:
+    return f"{_namespace()}-{process}-"
+
+
+def _namespace() -> str:
+    return str(os.stat("/proc/self/ns/pid").st_ino)
+
+
+def _private_directory(environment: Mapping[str, str]) -> str:
+    """PermissionError: none serves."""
+    for base in (environment.get("XDG_RUNTIME_DIR"), environment.get("TMPDIR"), "/tmp"):
+        path = f"{base}/{_DIRECTORY.format(user=os.getuid())}"
+        if base and len(os.fsencode(path)) <= _DIRECTORY_BYTES and _made_private(path):
+            return path
+    raise PermissionError
+
+
+def _made_private(path: str) -> bool:
+    """Whether it is a directory of this user's alone."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, mode=0o700)
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & _OF_OTHERS
+
+
+def _of_one_process(name: str) -> bool:
+    return name in _OWN_NAMES or name.startswith(_OWN_PREFIXES)
+
+
+def _started(process: int) -> str:
+    """When, in ticks since the machine's start: process ids are reused."""
+    # proc(5): field 22; the second one, the program's name in parentheses, may contain anything
+    with open(f"/proc/{process}/stat") as facts:
+        return facts.read().rpartition(")")[2].split()[19]
