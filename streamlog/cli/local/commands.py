@@ -214,22 +214,22 @@ def restart(directory: Path, node_ids: tuple[int, ...], timeout_s: float | None)
         with cluster.locked():
             running = [node for node in nodes if node.process is not None]
             stopped = [node for node in nodes if node not in running]
+            _check_not_alone(cluster, nodes)
             if stopped:
-                _check_startable(cluster, stopped)
                 start_nodes(cluster, stopped, timeout_s)
                 say(f"{_named(stopped)} started.")
             for node in running:
                 _stop(cluster, [node], _STOP_TIMEOUT_S if timeout_s is None else timeout_s)
                 start_nodes(cluster, [node], timeout_s)
-            if running:
-                say(f"{_named(running)} restarted.")
+                say(f"{_named([node])} restarted.")
 
 
-def _check_startable(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
-    """ClickException: no node of the cluster is running, and these are not all: they would wait for the others."""
-    if len(nodes) < len(cluster.nodes) and all(node.process is None for node in cluster.nodes):
+def _check_not_alone(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
+    """ClickException: there are others, and none of them is running: the nodes may wait for them, and in vain."""
+    others = [node for node in cluster.nodes if node not in nodes]
+    if others and all(node.process is None for node in others):
         raise click.ClickException(
-            f"no node of {cluster.directory} is running: start all of them with 'streamlogctl local start --dir "
+            f"no other node of {cluster.directory} is running: start all of them with 'streamlogctl local start --dir "
             f"{cluster.directory}'."
         )
 

@@ -17,8 +17,8 @@ Java knows only the launcher, so it waits, passes signals on, and ends with the 
 
 A fork is what a process of its own would be: the server serves one Java process, one user, one interpreter, path,
 directory and environment, but for the variables that Spark sets for each process (`address`). It has a single thread,
-and so has the process that leaves it, or it does not serve. Where there is no server, or it does not answer, Python is
-started as without all this. It ends with the Java process, and its processes do.
+and so has the process that leaves it, or it does not serve. Where there is no server, as it was killed, say, or it does
+not answer, Python is started as without all this. It ends with the Java process, and its processes do.
 
     main          the program: what it does with which arguments
     start         with what a process is started

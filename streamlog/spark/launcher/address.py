@@ -1,9 +1,9 @@
 """The address of the fork server that may start a process: a socket in a directory of this user's alone.
 
-    DIRECTORY/streamlog-spark-UID/PIDNS-PID-DIGEST
+    DIRECTORY/streamlog-spark-UID/PIDNS-PID-STARTED-DIGEST
 
 DIRECTORY: the first of XDG_RUNTIME_DIR, TMPDIR and /tmp that can be used; PIDNS: the namespace of process ids, as
-containers may share the directory; PID: of Java; DIGEST: of what all processes of a server have in common.
+containers may share the directory; PID, STARTED: of Java; DIGEST: of what all processes of a server have in common.
 """
 
 from __future__ import annotations
@@ -50,28 +50,32 @@ def server_address(environment: Mapping[str, str], parent: int) -> str:
         common[_PATH] = os.pathsep.join(dict.fromkeys(common[_PATH].split(os.pathsep)))
     facts = (
         (os.getuid(), os.getcwd(), os.readlink("/proc/self/ns/mnt")),
-        (parent, _started(parent)),
         (sys.executable, sys.path, sorted(common.items())),
     )
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-    return f"{_private_directory(environment)}/{_of_java(parent)}{digest[:16]}"
+    return f"{_private_directory(environment)}/{_of_java(parent)}{digest[:8]}"
 
 
 def make_room(address: str, parent: int) -> None:
     """Removes the sockets of Java processes that have ended. OSError: `parent` has servers enough."""
     directory = os.path.dirname(address)
-    names = os.listdir(directory)
-    for name in names:
+    mine = 0
+    for name in os.listdir(directory):
         namespace, _, rest = name.partition("-")
-        if namespace == _namespace() and not os.path.exists(f"/proc/{rest.partition('-')[0]}"):
+        process = rest.partition("-")[0]
+        if namespace != _namespace():
+            continue
+        if name.startswith(_of_java(parent)):
+            mine += 1
+        elif process == str(parent) or not os.path.exists(f"/proc/{process}"):
             with contextlib.suppress(OSError):
                 os.unlink(f"{directory}/{name}")
-    if sum(name.startswith(_of_java(parent)) for name in names) >= _SERVERS:
+    if mine >= _SERVERS:
         raise BlockingIOError
 
 
 def _of_java(process: int) -> str:
-    return f"{_namespace()}-{process}-"
+    return f"{_namespace()}-{process}-{_started(process)}-"
 
 
 def _namespace() -> str:
@@ -105,5 +109,5 @@ def _of_one_process(name: str) -> bool:
 def _started(process: int) -> str:
     """When, in ticks since the machine's start: process ids are reused."""
     # proc(5): field 22; the second one, the program's name in parentheses, may contain anything
-    with open(f"/proc/{process}/stat") as facts:
-        return facts.read().rpartition(")")[2].split()[19]
+    with open(f"/proc/{process}/stat", "rb") as facts:
+        return facts.read().rpartition(b")")[2].split()[19].decode()

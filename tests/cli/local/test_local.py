@@ -256,11 +256,14 @@ def test_a_restart_starts_what_is_not_running_together(local: Local) -> None:
     assert local("start", "--nodes", "2", "--port", "0").exit_code == 0
     assert local("stop").exit_code == 0
     said = refused(local("restart", "2"))
-    assert "no node of" in said
+    assert "no other node of" in said
     assert "'streamlogctl local start --dir " in said
     assert local("restart").stdout == "Nodes 1, 2 started.\n"
     assert local("kill", "2").exit_code == 0
     assert local("restart").stdout == "Node 2 started.\nNode 1 restarted.\n"
+    assert local("kill", "2").exit_code == 0
+    assert "no other node of" in refused(local("restart", "1"))
+    assert [node["state"] for node in nodes(local)] == ["running", "stopped"], "it goes on"
     assert "there is no node 5" in refused(local("kill", "5"))
 
 

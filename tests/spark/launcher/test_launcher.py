@@ -187,6 +187,19 @@ def test_servers_are_few(launch: Launch, run_directory: Path) -> None:
     assert len(list(directory.iterdir())) == 4
 
 
+def test_what_an_earlier_java_has_left_is_removed(launch: Launch, run_directory: Path) -> None:
+    """Of another process with the number that Java has now, and of one that is gone."""
+    directory = run_directory / f"streamlog-spark-{os.getuid()}"
+    directory.mkdir(mode=0o700)
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    for number in range(4):
+        (directory / f"{namespace}-{os.getpid()}-1-{number}").touch()
+    (directory / f"{namespace}-{1 << 23}-1-0").touch()
+    (directory / f"0-{os.getpid()}-1-0").touch()  # of another namespace: it may be in use
+    assert [launch().forked for _ in range(2)] == [False, True]
+    assert len(list(directory.iterdir())) == 2
+
+
 def test_where_all_processes_have_threads_there_is_no_server(launch: Launch) -> None:
     """A fork would be without them."""
     assert not any(launch(WATCHED="1").forked for _ in range(3))
@@ -271,7 +284,9 @@ def test_a_server_that_is_killed_leaves_its_processes_to_their_launchers(launch:
     forked = launch()
     assert forked.forked
     os.kill(forked.facts["parent"], signal.SIGKILL)
-    launch().obey("exit 0")  # it is answered by a server of its own
+    later = launch()
+    assert not later.forked, "a server that was killed is not replaced"
+    later.obey("exit 0")
     assert forked.process.poll() is None
     assert forked.obey("exit 3") == 1, "its exit code is lost"
 
