@@ -33,6 +33,15 @@ def test_a_topic_id_that_has_become_another_costs_no_records(target: str) -> Non
     assert outcome.what != WRONG, outcome.why
 
 
+@pytest.mark.parametrize("state", ["stopped", "killed"])
+def test_aborted_records_are_not_given_where_the_segment_of_the_marker_is_lost(state: str) -> None:
+    """On all nodes; their index of aborted transactions is there, and one record is in the segment before."""
+    (case,) = chosen(quick=False, match=f"closed log all removed (tx) on all, {state}")
+    outcome = outcome_of(case)
+    assert outcome.what == REPORTED, outcome.why
+    assert "partition repair tx-0" in outcome.why
+
+
 def test_a_node_that_serves_what_it_reads_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The finder sees damage that is served: verification is left out."""
     made = scene(False)

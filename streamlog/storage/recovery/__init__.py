@@ -2,4 +2,6 @@
 
 open_log     after a clean stop the log is opened as its checkpoints describe it, otherwise it is scanned
 recovery     the scan
+lost_segments
+             segments whose `.log` is missing and whose aborted transactions are known
 """

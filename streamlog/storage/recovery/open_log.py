@@ -5,11 +5,13 @@ left behind        at the start
 .deleted           removed: its deletion was decided
 .tmp, .cleaned     removed: was never part of the log
 .swap              complete: replaces the segments that it covers
-index without log  removed
+index without log  removed; not that of aborted transactions, where the log is lost (`lost_segments`)
 old .snapshot      removed, where it is of an earlier clean stop: neither the newest nor at the base of a segment
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
@@ -26,6 +28,7 @@ from streamlog.storage.log_config import LogConfig
 from streamlog.storage.producers.producer_states import ProducerStates
 from streamlog.storage.producers.snapshot_files import drop_snapshots_above
 from streamlog.storage.producers.state_replay import restore_producers
+from streamlog.storage.recovery.lost_segments import keep_lost_segments
 from streamlog.storage.recovery.recovery import Recovery
 from streamlog.storage.segments.header_scan import scan_file
 from streamlog.storage.segments.index_rebuild import rebuild_indexes
@@ -79,7 +82,12 @@ class _Opening(Struct):
         return self.gaps_noted or self.at.cleaned or self.at.foreign or self.config.cleanup_compact
 
     async def run(self) -> Log:
-        files = tidy(self.fs, self.directory)
+        self.sums = _load_sums(self.fs, self.directory, self.probe)
+        files = finish_swaps(self.fs, self.directory, self.fs.list(self.directory))
+        self.gaps_noted = names.GAPS in files
+        if not self.may_have_gaps:
+            files = [*files, *await keep_lost_segments(self.fs, self.directory, files, self.sums)]
+        files = tidy(self.fs, self.directory, files)
         bases = sorted(parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1] == names.LOG)
         is_ours = self.fs.exists(names.join(self.directory, names.TRANSACTION_SUMS))
         begin = bases[0] if bases else self.at.recovery_point
@@ -104,10 +112,8 @@ class _Opening(Struct):
             return self._empty()
         segments = [Segment(self.fs, self.directory, base, self.config) for base in bases]
         await _index_missing(segments[:-1], files)
-        self.gaps_noted = names.GAPS in files
         self.incomplete = names.INCOMPLETE in files
         epochs = _load_epochs(self.fs, self.directory, self.probe)
-        self.sums = _load_sums(self.fs, self.directory, self.probe)
         is_empty = len(segments) == 1 and self.at.recovery_point == segments[0].base_offset
         if self.at.clean and (epochs is not None or is_empty):
             opened = await self._clean(segments, epochs or LeaderEpochs())  # a log without records may lack the table
@@ -228,9 +234,8 @@ class _Opening(Struct):
         return log
 
 
-def tidy(fs: FileSystem, directory: str) -> list[str]:
-    """Complete or remove unfinished files. Returns the names that remain."""
-    files = finish_swaps(fs, directory, fs.list(directory))
+def tidy(fs: FileSystem, directory: str, files: Sequence[str]) -> list[str]:
+    """Remove unfinished files, and what segments without a log have left. Returns the names that remain."""
     logs = {parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1:] == (names.LOG, "")}
     snapshots = {
         parsed[0] for parsed in map(names.parse_file_name, files) if parsed and parsed[1:] == (names.SNAPSHOT, "")
