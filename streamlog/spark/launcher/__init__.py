@@ -3,8 +3,10 @@
 For a query with a source and a sink in Python, Spark starts seven Python processes, most of them one after the other.
 Each imports pyspark from an archive of sources, which Python compiles each time. This program does the same faster:
 
-1. pyspark is imported from where pip has compiled it, if the archive is of the same installation (`compiled`).
-2. The first process leaves a fork server behind, which imports what the others will need and starts them by forks.
+1. pyspark is imported from where pip has compiled it, if the archive is of the same installation, and without Spark's
+   jar in the path (`compiled`).
+2. The first process leaves a fork server behind, which imports what the others will need, while it has nothing else to
+   do, and starts them by forks.
 
     Spark's Java process
       | starts: streamlog-spark-python -m pyspark.daemon ...
@@ -27,5 +29,5 @@ not answer, Python is started as without all this. It ends with the Java process
     fork_client   the launcher's side
     fork_server   the server
 
-Only modules that are imported fast: this is imported for each process.
+`main` and what it imports are imported for each process, so they import little: not `typing`, for one.
 """

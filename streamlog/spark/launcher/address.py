@@ -9,15 +9,17 @@ containers may share the directory; PID, STARTED: of Java; DIGEST: of what all p
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import stat
 import sys
-from collections.abc import Mapping
-from typing import Final
+import zlib
 
 from streamlog.spark.launcher.start import THREADS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final
 
 _DIRECTORY: Final = "streamlog-spark-{user}"
 _DIRECTORY_BYTES: Final = 64
@@ -52,8 +54,8 @@ def server_address(environment: Mapping[str, str], parent: int) -> str:
         (os.getuid(), os.getcwd(), os.readlink("/proc/self/ns/mnt")),
         (sys.executable, sys.path, sorted(common.items())),
     )
-    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-    return f"{_private_directory(environment)}/{_of_java(parent)}{digest[:8]}"
+    digest = zlib.crc32(ascii(facts).encode())
+    return f"{_private_directory(environment)}/{_of_java(parent)}{digest:08x}"
 
 
 def make_room(address: str, parent: int) -> None:

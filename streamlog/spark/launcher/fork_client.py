@@ -8,18 +8,24 @@ import select
 import signal
 import socket
 import struct
-from typing import Final
 
 from streamlog.spark.launcher.address import server_address
-from streamlog.spark.launcher.start import Start
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+    from streamlog.spark.launcher.start import Start
 
 GO: Final = b"go"
 STARTED_BYTES: Final = 64
 """Maximum length of a process id or an exit code, as text."""
 _ANSWER_S: Final = 2.0
 """How long a server may take, which may still be importing. Java gives a process 10 s to connect."""
-_CODE_MS: Final = 2_000
-"""How long the server may take to say how a process has ended."""
+PRELOAD_S: Final = 30
+"""How long the server may take for one of its imports. Meanwhile it neither says how a process has ended nor ends one
+whose launcher was killed.
+"""
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CREDENTIALS: Final = struct.Struct("3i")
 """unix(7), ucred: process, user, group."""
@@ -100,7 +106,7 @@ class _SignalsPassedOn:
     def waited(self, connection: socket.socket) -> int:
         """Until the process has ended: its exit code."""
         if connection.fileno() not in self._ready(connection.fileno(), self._process):
-            self._ready(connection.fileno(), timeout_ms=_CODE_MS)
+            self._ready(connection.fileno(), timeout_ms=1_000 * PRELOAD_S)
         connection.settimeout(0)
         try:
             code = int(connection.recv(STARTED_BYTES))
@@ -118,5 +124,7 @@ class _SignalsPassedOn:
             ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
             if self._woken in ready:
                 os.read(self._woken, 4096)
+                if timeout_ms is not None:  # the signal is for the launcher: its process has ended
+                    return ready
             if not ready or ready.intersection(awaited):
                 return ready

@@ -1,4 +1,4 @@
-"""The fork server: a process that has imported pyspark and this source and sink, and starts others by forks."""
+"""The fork server: a process that imports pyspark and this source and sink, and starts others by forks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamlog.spark.launcher.address import make_room, server_address
-from streamlog.spark.launcher.fork_client import GO, is_ours
+from streamlog.spark.launcher.fork_client import GO, PRELOAD_S, is_ours
 from streamlog.spark.launcher.start import SINGLE, THREADS, Start
 
 _GRACE_MS: Final = 2_000
 """How long nothing may happen, when Java has ended, until the processes that are left are ended."""
-_PRELOAD_S: Final = 30
-"""How long its imports may take; then it ends."""
 _ASK_S: Final = 1.0
 """How long a launcher may take to say what it wants."""
 _START_BYTES: Final = 1 << 20
@@ -29,23 +27,27 @@ _DESCRIPTORS: Final = 3
 """Of a launcher: stdin, stdout, stderr."""
 _WAITING: Final = 64
 """Launchers that may wait while one is served."""
-# What Spark's processes import, one more or less in its versions, and what they then import of ours.
+# What Spark's processes import, one more or less in its versions, and what they then import of ours. It is imported
+# while no launcher waits, so what the next process needs comes first.
 _FIRST: Final = "pyspark.daemon"
 _PRELOADED: Final = (
-    "pyspark.worker",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.create_data_source",
+    "streamlog.spark.data_source",
+    "pyspark.worker",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
     "pyspark.sql.worker.commit_data_source_write",
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.sql.streaming.python_streaming_source_runner",
-    "streamlog.spark.data_source",
     "streamlog.spark.source.batch_reader",
     "streamlog.spark.source.stream_reader",
     "streamlog.spark.source.range_reader",
     "streamlog.spark.sink.writers",
     "streamlog.spark.sink.commit",
+    "numpy.ma",  # by pyarrow, for its first arrays
+    "dateutil.relativedelta",
+    "encodings.idna",  # for the first connection
 )
 # So that importing numpy and pyarrow starts no thread: of OpenBLAS, of pyarrow's jemalloc.
 _WITHOUT_THREADS: Final = {THREADS: SINGLE, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -92,11 +94,7 @@ def _serve_apart(listening: socket.socket, java: int) -> Start:
         os.setsid()
         if os.fork() == 0:
             _detach()
-            signal.alarm(_PRELOAD_S)
-            _preload()
-            signal.alarm(0)
-            if _has_one_thread():
-                start = _Server(listening, java).serve()
+            start = _Server(listening, java).serve()
     finally:
         if start is None:
             os._exit(0)
@@ -111,22 +109,12 @@ def _detach() -> None:
     os.close(null)
 
 
-def _preload() -> None:
-    for name, value in _WITHOUT_THREADS.items():
-        os.environ.setdefault(name, value)
-    for module in _PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # or the collector of each process would write to the pages that they share
-    sys.stdout.flush()  # or each process would write it again
-    sys.stderr.flush()
-
-
 class _Server:
     def __init__(self, listening: socket.socket, java: int) -> None:
         """`java`: a descriptor (pidfd) that becomes readable when the Java process has ended."""
         self._listening = listening
+        self._serves = True
+        self._unloaded = list(_PRELOADED)
         self._java = java
         self._launchers: dict[int, socket.socket] = {}
         """By the process id of what was started for it."""
@@ -139,26 +127,57 @@ class _Server:
 
     def serve(self) -> Start:
         """Returns in the processes that it forks; itself, it ends."""
+        for name, value in _WITHOUT_THREADS.items():
+            os.environ.setdefault(name, value)
         java_runs = True
-        while java_runs or self._launchers:
-            ready = {descriptor for descriptor, _ in self._poll.poll(None if java_runs else _GRACE_MS)}
+        while (java_runs and self._serves) or self._launchers:
+            wait_ms = 0 if self._unloaded else None if java_runs else _GRACE_MS
+            ready = {descriptor for descriptor, _ in self._poll.poll(wait_ms)}
+            if self._unloaded and not ready:
+                self._preload_next()
+                continue
             if self._java in ready:
                 java_runs = False
+                self._unloaded.clear()
                 self._poll.unregister(self._java)
             if self._ended in ready:
                 os.read(self._ended, 4096)
                 self._report_ended()
             self._end_abandoned(ready)
-            if self._listening.fileno() in ready:
+            if self._serves and self._listening.fileno() in ready:
                 start = self._answer_next()
                 if start is not None:
                     return start
             if not (java_runs or ready):
                 self._end_all()
                 break
-        with contextlib.suppress(OSError):
-            os.unlink(self._listening.getsockname())
+        if self._serves:
+            with contextlib.suppress(OSError):
+                os.unlink(self._listening.getsockname())
         os._exit(0)
+
+    def _preload_next(self) -> None:
+        """Once one has taken too long, or has started a thread, there are no more forks."""
+        may_be_forked = False
+        with contextlib.suppress(BaseException):
+            signal.signal(signal.SIGALRM, _on_alarm)
+            try:
+                signal.alarm(PRELOAD_S)
+                with contextlib.suppress(Exception):  # what needs it will say why
+                    importlib.import_module(self._unloaded.pop(0))
+            finally:
+                signal.alarm(0)
+            sys.stdout.flush()  # or each process would write it again
+            sys.stderr.flush()
+            may_be_forked = _has_one_thread()
+        if not may_be_forked:
+            self._unloaded.clear()
+            self._serves = False
+            self._poll.unregister(self._listening)
+            self._listening.close()  # its file remains, so that no other process tries the same
+        if not self._unloaded:
+            gc.collect()
+            gc.freeze()  # or the collector of each process would write to the pages that they share
 
     def _end_all(self) -> None:
         """What is left some time after Java's end: those that do not end upon SIGTERM are killed."""
@@ -176,7 +195,7 @@ class _Server:
         launcher, _ = self._listening.accept()
         try:
             start, descriptors = _asked(launcher)
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError):
             launcher.close()  # then it starts Python itself
             return None
         try:
@@ -197,7 +216,8 @@ class _Server:
     def _become(self, start: Start, launcher: socket.socket, descriptors: list[int]) -> None:
         """In a forked process: what a process of its own would have, and nothing of the server's."""
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for handled in (signal.SIGCHLD, signal.SIGALRM):
+            signal.signal(handled, signal.SIG_DFL)
         for other in self._launchers.values():
             other.close()
         for number, descriptor in enumerate(descriptors):
@@ -236,8 +256,18 @@ class _Server:
                 os.kill(process, signal.SIGTERM)
 
 
+class _TakesTooLong(BaseException):
+    """Not an error of the operating system, which an import would take for a missing file."""
+
+
+def _on_alarm(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_DFL)  # ends the server, if the import goes on all the same
+    signal.alarm(PRELOAD_S)
+    raise _TakesTooLong
+
+
 def _asked(launcher: socket.socket) -> tuple[Start, list[int]]:
-    """OSError, ValueError, TypeError."""
+    """OSError, ValueError."""
     launcher.settimeout(_ASK_S)
     if not is_ours(launcher):
         raise PermissionError
@@ -246,7 +276,7 @@ def _asked(launcher: socket.socket) -> tuple[Start, list[int]]:
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) != _DESCRIPTORS:
             raise ValueError
         return Start.decode(encoded), descriptors
-    except (ValueError, TypeError):
+    except ValueError:
         _close(descriptors)
         raise
 

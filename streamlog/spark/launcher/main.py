@@ -6,10 +6,13 @@ import contextlib
 import os
 import signal
 import sys
-from typing import Final
 
 from streamlog.spark.launcher.compiled import prefer_compiled
 from streamlog.spark.launcher.start import Start
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 _DAEMONS: Final = ("pyspark.daemon", "streamlog.spark.runtime.quiet_daemon")
 _TASKS: Final = "pyspark.worker"
@@ -41,7 +44,6 @@ def _forked(start: Start) -> Start:
     that the server forks from this one, what the server was asked for.
     """
     from streamlog.spark.launcher.fork_client import exit_code_of_fork
-    from streamlog.spark.launcher.fork_server import leave_server
 
     parent = os.getppid()
     if not start.may_be_forked():
@@ -52,7 +54,11 @@ def _forked(start: Start) -> Start:
         _end(code)
     # An executor's Java starts its tasks' daemon, and nothing after it.
     first = start.arguments[0] if start.arguments else _TASKS
-    return start if daemon and first == _TASKS else leave_server(parent) or start
+    if daemon and first == _TASKS:
+        return start
+    from streamlog.spark.launcher.fork_server import leave_server
+
+    return leave_server(parent) or start
 
 
 def _of_spark(module: str) -> bool:

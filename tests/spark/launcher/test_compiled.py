@@ -7,33 +7,36 @@ from pathlib import Path
 from streamlog.spark.launcher.compiled import prefer_compiled
 
 ARCHIVE = "python/lib/pyspark.zip"
+JAR = "jars/spark-core_2.13-4.3.0.jar"
 
 
 def _installed(site: Path) -> Path:
     """What pip has made of pyspark, as far as it matters here."""
     home = site / "pyspark"
     (home / ARCHIVE).parent.mkdir(parents=True)
-    for name in ("__init__.py", ARCHIVE, "python/lib/py4j-src.zip"):
+    (home / JAR).parent.mkdir()
+    for name in ("__init__.py", ARCHIVE, JAR, "python/lib/py4j-src.zip"):
         (home / name).touch()
     return home
 
 
-def test_an_installations_own_archive_is_left_out(tmp_path: Path) -> None:
+def test_an_installations_own_archives_are_left_out(tmp_path: Path) -> None:
     home = _installed(tmp_path / "site-packages")
-    archives = [str(home / ARCHIVE), str(home / "python/lib/py4j-src.zip")]
-    path = ["/work", *archives, "/usr/lib/python3.11", str(home.parent)]
-    importers = dict.fromkeys([*path, f"{archives[0]}/pyspark"])
+    archive, py4j, jar = (str(home / name) for name in (ARCHIVE, "python/lib/py4j-src.zip", JAR))
+    other = str(home / "jars/graphframes.jar")
+    path = ["/work", archive, py4j, jar, other, "/usr/lib/python3.11", str(home.parent)]
+    importers = dict.fromkeys([*path, f"{archive}/pyspark", f"{jar}/pyspark_streamlog"])
     prefer_compiled(path, importers)
-    assert path == ["/work", archives[1], "/usr/lib/python3.11", str(home.parent)]
+    assert path == ["/work", py4j, other, "/usr/lib/python3.11", str(home.parent)]
     assert list(importers) == path, "each would read the archive's directory again in each process"
 
 
 def test_another_spark_has_its_own_pyspark(tmp_path: Path) -> None:
     """SPARK_HOME is not where pip has installed, possibly another version."""
     home, other = _installed(tmp_path / "site-packages"), _installed(tmp_path / "opt")
-    path = [str(other / ARCHIVE), str(home.parent)]
+    path = [str(other / ARCHIVE), str(other / JAR), str(home.parent)]
     prefer_compiled(path, {})
-    assert path == [str(other / ARCHIVE), str(home.parent)]
+    assert path == [str(other / ARCHIVE), str(other / JAR), str(home.parent)]
 
 
 def test_nothing_is_left_out_where_nothing_is_installed(tmp_path: Path) -> None:

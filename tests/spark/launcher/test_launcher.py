@@ -11,24 +11,31 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.spark.records import until
+
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="forks only on Linux")]
 
 WITHIN_S: Final = 60
 """A bound against hanging, not a measure."""
+MANY: Final = 50
+"""Processes until something has come to pass: a bound as well."""
 DAEMON: Final = ("-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
 LAUNCHER: Final = f"""
+import os
 from streamlog.spark.launcher import fork_client
 from streamlog.spark.launcher.main import main
 
 fork_client._ANSWER_S = {WITHIN_S}
+fork_client.PRELOAD_S = int(os.environ.get("PRELOAD_S", {WITHIN_S}))
 main()
 """
-WITHOUT_PIDFD: Final = "import os; del os.pidfd_open\n" + LAUNCHER
+LAUNCHED: Final = (sys.executable, "-c", LAUNCHER)
 # Stands for Spark's daemon: what it is, in a line; then it obeys the lines of its stdin.
 PROCESS: Final = """
 import json, os, signal, sys
@@ -86,11 +93,8 @@ class Launched:
         self.process.stdin.flush()
         return self.process.wait(WITHIN_S)
 
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=WITHIN_S)
 
-
+Start = Callable[..., "subprocess.Popen[str]"]
 Launch = Callable[..., Launched]
 
 
@@ -105,14 +109,21 @@ def pyspark(tmp_path: Path) -> str:
         "import os, threading\nopen('preloaded', 'a').write('once ')\n"
         "print('preloaded')\n"
         "if 'FAILS' in os.environ:\n    raise RuntimeError\n"
+        "if 'WAITS' in os.environ:\n    open('second-gate').read()\n"
         "if 'THREADED' in os.environ:\n"
         "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "if 'DRAWS' in os.environ:\n    import numpy.random\n"
         "if 'STARTS' in os.environ:\n"
         "    import subprocess\n    print(subprocess.Popen(['sleep', '600']).pid, file=open('child', 'w'))\n"
     )
+    early = package / "sql" / "worker"
+    early.mkdir(parents=True)
+    (early / "create_data_source.py").write_text(
+        "import os\nif 'WAITS' in os.environ:\n    open('first-gate').read()\n"
+    )
     (package.parent / "sitecustomize.py").write_text(
         "import os, threading\n"
+        "if 'WITHOUT_PIDFD' in os.environ:\n    del os.pidfd_open\n"
         "if 'WATCHED' in os.environ:\n"
         "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
@@ -126,27 +137,34 @@ def run_directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, pyspark: str, run_directory: Path) -> Iterator[Launch]:
+def start(tmp_path: Path, pyspark: str, run_directory: Path) -> Iterator[Start]:
     """Starts processes as Spark does. Each test has a fork server of its own, by a directory of its own."""
     # Spark sets PYTHONUNBUFFERED; without it, what the server has buffered would show.
     test = {"PYTHONPATH": pyspark, "PYTHONUNBUFFERED": "", "XDG_RUNTIME_DIR": str(run_directory)}
-    started: list[Launched] = []
+    started: list[subprocess.Popen[str]] = []
 
-    def launched(*arguments: str, program: str = LAUNCHER, **variables: str) -> Launched:
+    def begun(*arguments: str, **variables: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", program, *(arguments or DAEMON)],
+            [*LAUNCHED, *(arguments or DAEMON)],
             cwd=tmp_path,
             env={**os.environ, **test, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        started.append(Launched(process))
-        return started[-1]
+        started.append(process)
+        return process
 
-    yield launched
+    yield begun
     for one in started:
-        one.close()
+        one.kill()
+        one.communicate(timeout=WITHIN_S)
+
+
+@pytest.fixture
+def launch(start: Start) -> Launch:
+    """As `start`, until they have said what they are."""
+    return lambda *arguments, **variables: Launched(start(*arguments, **variables))
 
 
 def test_the_first_leaves_a_server_which_forks_the_others(launch: Launch, tmp_path: Path) -> None:
@@ -205,9 +223,17 @@ def test_where_all_processes_have_threads_there_is_no_server(launch: Launch) -> 
     assert not any(launch(WATCHED="1").forked for _ in range(3))
 
 
+def _after_preload(launch: Launch, directory: Path, **variables: str) -> Launched:
+    """One that is started once the server has imported `pyspark.worker`."""
+    for _ in range(MANY):
+        if (directory / "preloaded").exists():
+            break
+        launch(**variables)
+    return launch(**variables)
+
+
 def test_a_program_that_the_server_has_started_may_end(launch: Launch, tmp_path: Path) -> None:
-    launch(STARTS="1")
-    forked = launch(STARTS="1")
+    forked = _after_preload(launch, tmp_path, STARTS="1")
     assert forked.forked
     child = int((tmp_path / "child").read_text())
     os.kill(child, signal.SIGTERM)
@@ -216,15 +242,78 @@ def test_a_program_that_the_server_has_started_may_end(launch: Launch, tmp_path:
     assert forked.obey("exit 3") == 3
 
 
-@pytest.mark.parametrize("variable", ["THREADED", "FAILS"])
-def test_a_server_that_cannot_serve_is_tried_once(launch: Launch, tmp_path: Path, variable: str) -> None:
-    """It would have threads, or has failed."""
-    assert not any(launch(**{variable: "1"}).forked for _ in range(3))
+def test_a_server_that_has_threads_is_tried_once(launch: Launch, tmp_path: Path) -> None:
+    """From when it has: a fork would be without them."""
+    early = _until_not_forked(launch, THREADED="1")
+    assert not any(launch(THREADED="1").forked for _ in range(2))
     assert (tmp_path / "preloaded").read_text() == "once "
+    assert [one.obey("exit 3") for one in early] == [3] * len(early), "those that it had forked before go on"
+
+
+def _until_not_forked(launch: Launch, **variables: str) -> list[Launched]:
+    """The first, which leaves the server, and those that this forks while it can."""
+    found = [launch(**variables)]
+    for _ in range(MANY):
+        found.append(launch(**variables))
+        if not found[-1].forked:
+            break
+    return found
+
+
+def test_what_cannot_be_imported_is_left_to_the_processes(launch: Launch, tmp_path: Path) -> None:
+    assert _after_preload(launch, tmp_path, FAILS="1").forked
+
+
+def test_an_exit_code_is_passed_on_however_long_the_next_import_takes(
+    launch: Launch, start: Start, tmp_path: Path, run_directory: Path
+) -> None:
+    """The server forks between two imports, and learns of the end after the second one."""
+    gates = [tmp_path / "first-gate", tmp_path / "second-gate"]
+    for gate in gates:
+        os.mkfifo(gate)
+    launch(WAITS="1")
+    asking = start(WAITS="1")
+    until(lambda: _connections(run_directory) == 1, "the second process asks the server")
+    until(lambda: _opened(gates[0]), "the server is at its first import that waits")
+    forked = Launched(asking)
+    assert forked.forked
+    assert forked.process.stdin is not None
+    with os.fdopen(os.pidfd_open(forked.facts["process"])) as ended:
+        forked.process.stdin.write("exit 3\n")
+        forked.process.stdin.flush()
+        assert select.select([ended], [], [], WITHIN_S)[0]
+    until(lambda: _opened(gates[1]), "the server is at the second one")
+    assert forked.process.wait(WITHIN_S) == 3
+
+
+def _opened(gate: Path) -> bool:
+    """For one that reads it."""
+    try:
+        os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:  # it is not opened by the server
+        return False
+    return True
+
+
+def _connections(run_directory: Path) -> int:
+    """To servers whose sockets are there."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return sum(str(run_directory) in line for line in lines) - 1  # the one that listens
+
+
+def test_after_an_import_that_hangs_all_is_python(launch: Launch, pyspark: str) -> None:
+    """A file that cannot be read is not a missing one."""
+    source = Path(pyspark.partition(os.pathsep)[0]) / "pyspark/sql/worker/create_data_source.py"
+    compiled = Path(cache_from_source(str(source)))
+    compiled.parent.mkdir()
+    os.mkfifo(compiled)
+    early = _until_not_forked(launch, PRELOAD_S="1")
+    assert not any(launch(PRELOAD_S="1").forked for _ in range(2))
+    assert [one.obey("exit 3") for one in early] == [3] * len(early)
 
 
 def test_without_pidfd_all_is_python(launch: Launch) -> None:
-    assert not any(launch(program=WITHOUT_PIDFD).forked for _ in range(2))
+    assert not any(launch(WITHOUT_PIDFD="1").forked for _ in range(2))
 
 
 def test_a_directory_that_others_may_write_to_is_not_used(launch: Launch, run_directory: Path) -> None:
@@ -249,8 +338,8 @@ def test_another_directory_is_used_where_one_cannot_be(launch: Launch, run_direc
     assert f"streamlog-spark-{os.getuid()}" in os.listdir(run_directory)
 
 
-def test_forks_draw_other_random_numbers(launch: Launch) -> None:
-    assert [launch(DRAWS="1").forked for _ in range(3)] == [False, True, True]
+def test_forks_draw_other_random_numbers(launch: Launch, tmp_path: Path) -> None:
+    assert _after_preload(launch, tmp_path, DRAWS="1").forked
     assert len({launch(DRAWS="1").facts["drawn"] for _ in range(3)}) == 3
 
 
@@ -295,7 +384,7 @@ JAVA: Final = f"""
 import subprocess, sys
 for _ in range(2):
     started = subprocess.Popen(
-        [sys.executable, "-c", {LAUNCHER!r}, *{DAEMON!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*{LAUNCHED!r}, *{DAEMON!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     print(started.stdout.readline().decode(), end="", flush=True)
 """
@@ -370,7 +459,7 @@ def test_processes_that_go_on_end_when_java_is_killed(java: Java, whole: bool, v
     ids=["code", "version", "module", "mistake"],
 )
 def test_everything_else_is_python(arguments: tuple[str, ...], said: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", LAUNCHER, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
+    ran = subprocess.run([*LAUNCHED, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
     same = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
     assert (ran.returncode, ran.stdout, ran.stderr) == (same.returncode, same.stdout, same.stderr)
     assert ran.stdout.startswith(said)
