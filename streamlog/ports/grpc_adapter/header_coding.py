@@ -15,12 +15,15 @@ from typing import Final, TypeVar
 
 from hpack import Decoder, Encoder
 from hpack.exceptions import HPACKError, OversizedHeaderListError
+from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from streamlog.ports.grpc_adapter.frames import Code, ConnectionFault
 from streamlog.ports.grpc_adapter.metadata import (
     DETAILS,
     MESSAGE,
+    REMEMBERED_BYTES_MAX,
+    REMEMBERED_MAX,
     TIMEOUT,
     HeaderFields,
     Pairs,
@@ -31,10 +34,6 @@ from streamlog.ports.grpc_adapter.metadata import (
 TABLE_BYTES_MAX: Final = 4096
 TABLE_CHANGES_MAX: Final = 2
 """Of the size of the table, at the begin of a block (RFC 7541, 4.2)."""
-REMEMBERED_MAX: Final = 4
-"""Blocks of a connection, in each direction: a program calls few methods at a time, and connections may be many."""
-REMEMBERED_BYTES_MAX: Final = 2 << 10
-"""Of a block's fields."""
 _DIFFERENT: Final = frozenset({TIMEOUT, MESSAGE, DETAILS})
 # The first byte of a field (RFC 7541, 6), and that of a text's length.
 _INDEX: Final = 0x80
@@ -126,7 +125,9 @@ class HeaderDecoder:
         return fields
 
     def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
-        """Indexes of one byte here, which most fields are; the others by the library, which is not made for speed."""
+        """Indexes of one byte, which most fields are, and short values of names that have one, as deadlines are; the
+        others by the library, which is not made for speed.
+        """
         fields: list[tuple[bytes, bytes]] = []
         at = size = 0
         while at < len(block):
@@ -137,6 +138,10 @@ class HeaderDecoder:
                 size += field_size(fields[-1])
             elif fields and first & _TABLE_CHANGE_MASK == _TABLE_CHANGE:
                 raise ConnectionFault(Code.COMPRESSION_ERROR, "a header block changes the table's size after its begin")
+            elif (end := _value_end(block, at)) is not None:
+                fields.append(self._read_value(block, at, end))
+                size += field_size(fields[-1])
+                at = end
             else:
                 end = _literal_end(block, at)
                 for field in self._read(block[at:end]):
@@ -147,11 +152,33 @@ class HeaderDecoder:
                 raise _too_large(self._fields_bytes_max)
         return fields
 
+    def _read_value(self, block: bytes, at: int, end: int) -> tuple[bytes, bytes]:
+        """By `_value_end`. HPACKError."""
+        first, value = block[at], block[at + 2 : end]
+        is_added = first & _IS_ADDED
+        name, _ = self._table.get_by_index(first & (_INDEXED_NAME if is_added else _NAME))
+        if block[at + 1] > _LENGTH:
+            value = decode_huffman(value)
+        if is_added:
+            self._table.add(name, value)
+        return name, value
+
     def _read(self, part: bytes) -> list[tuple[bytes, bytes]]:
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(part, raw=True)]
         except OversizedHeaderListError:
             raise _too_large(self._fields_bytes_max) from None
+
+
+def _value_end(block: bytes, begin: int) -> int | None:
+    """Where a field ends whose name has an index of one byte, and whose value is short; None: it is another one."""
+    first = block[begin]
+    mask = _INDEXED_NAME if first & _IS_ADDED else _NAME
+    if first >= _INDEX or first & _TABLE_CHANGE_MASK == _TABLE_CHANGE or not 0 < first & mask < mask:
+        return None
+    length = block[begin + 1] & _LENGTH if begin + 1 < len(block) else _LENGTH
+    end = begin + 2 + length
+    return end if length < _LENGTH and end <= len(block) else None
 
 
 def _literal_end(block: bytes, begin: int) -> int:

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streamlog.errors import Status
 from streamlog.ports.network import RpcError
@@ -32,6 +33,12 @@ METADATA_BYTES_MAX: Final = 16 << 10
 """Of a call's fields, as HTTP/2 counts them; a larger one is refused by its status."""
 FIELD_BYTES: Final = 32
 """Counted for each field besides its name and value (RFC 9113, 6.5.2)."""
+REMEMBERED_MAX: Final = 4
+"""Header blocks of a connection, in each direction: a program calls few methods at a time, and connections may be many.
+"""
+REMEMBERED_BYTES_MAX: Final = 2 << 10
+"""Of a block's fields."""
+_TIMEOUT: Final = TIMEOUT.encode()
 _OK: Final = (("grpc-status", "0"),)
 _UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT_DIGITS_MAX: Final = 8
@@ -81,6 +88,37 @@ class HeaderFields(tuple[tuple[bytes, bytes], ...]):
         return _request(self) if is_request(self) else None
 
 
+class RequestMemory:
+    """What the headers of a connection's last requests said: most differ from an earlier one in their deadline only."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, FieldPairs], RequestHeaders] = {}  # by the deadline's place and the other fields
+
+    def request(self, fields: HeaderFields) -> RequestHeaders | None:
+        """As `HeaderFields.request`."""
+        place = len(fields) - 1
+        while place >= 0 and fields[place][0] != _TIMEOUT:
+            place -= 1
+        if place < 0:
+            return fields.request
+        text = fields[place][1]
+        key = (place, fields[:place] + fields[place + 1 :])
+        known = self._known.get(key)
+        if known is None or known.timeout is None or not text.isalnum():
+            return self._remembered(key, fields.request)
+        return replace(known, timeout=text, size=known.size + len(text) - len(known.timeout))
+
+    def _remembered(self, key: tuple[int, FieldPairs], request: RequestHeaders | None) -> RequestHeaders | None:
+        is_alone = all(name != _TIMEOUT for name, _ in key[1])
+        if request is not None and is_alone and request.size <= REMEMBERED_BYTES_MAX:
+            if len(self._known) >= REMEMBERED_MAX:
+                self._known.clear()
+            self._known[key] = request
+        return request
+
+
 def _request(fields: HeaderFields) -> RequestHeaders:
     found, size = dict(fields), fields_size(fields)
     return RequestHeaders(
@@ -88,7 +126,7 @@ def _request(fields: HeaderFields) -> RequestHeaders:
         path=found[b":path"],
         is_grpc=found.get(b"content-type", b"").startswith(CONTENT_TYPE.encode()),
         size=size,
-        timeout=found.get(TIMEOUT.encode()),
+        timeout=found.get(_TIMEOUT),
         encoding=found.get(b"grpc-encoding", b""),
         lengths=tuple(value for name, value in fields if name == b"content-length"),
         metadata=MappingProxyType(texts(fields) if size <= METADATA_BYTES_MAX else {}),  # beyond, the call is refused

@@ -12,7 +12,14 @@ from streamlog.ports.grpc_adapter.accepting.listener import peer_text
 from streamlog.ports.grpc_adapter.call import COPIED_BYTES_MAX, Http2Call
 from streamlog.ports.grpc_adapter.connection import Http2Connection
 from streamlog.ports.grpc_adapter.frames import Code, ConnectionFault
-from streamlog.ports.grpc_adapter.metadata import CONTENT_TYPE, HeaderFields, RequestHeaders, is_trailers, status_fields
+from streamlog.ports.grpc_adapter.metadata import (
+    CONTENT_TYPE,
+    HeaderFields,
+    RequestHeaders,
+    RequestMemory,
+    is_trailers,
+    status_fields,
+)
 from streamlog.ports.grpc_adapter.tls.peer_certificate import NONE, PeerCertificate, peer_certificate
 from streamlog.ports.network import RpcError
 
@@ -136,6 +143,7 @@ class ServerConnection(Http2Connection):
         super().__init__(message_bytes_max=server.settings.message_bytes_max, inflow=server.inflow)
         self.address = address
         self.peer = peer_text(address, port)
+        self._requests = RequestMemory()
         self.certificate: PeerCertificate | None = None  # None: not TLS
         self.has_called = False
         self._running = 0  # calls that have not ended, or whose handler has not
@@ -210,7 +218,7 @@ class ServerConnection(Http2Connection):
         self.has_called = True
         self._inflow.calls += 1
         self._running += 1
-        made = ServerCall(self, number, self._initial_window, fields.request)
+        made = ServerCall(self, number, self._initial_window, self._requests.request(fields))
         self.calls[number] = made
         if is_last:
             made.peer_is_done = True

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.ports.grpc_adapter.frames import Code, ConnectionFault
-from streamlog.ports.grpc_adapter.header_coding import REMEMBERED_MAX, HeaderDecoder, HeaderEncoder
-from streamlog.ports.grpc_adapter.metadata import Pairs
+from streamlog.ports.grpc_adapter.header_coding import HeaderDecoder, HeaderEncoder
+from streamlog.ports.grpc_adapter.metadata import REMEMBERED_MAX, Pairs
 
 BYTES_MAX: Final = 1 << 16
 NAMES: Final = ["te", "x-a", "x-b", ":path", "content-type", "grpc-timeout", "grpc-message", "grpc-status-details-bin"]
