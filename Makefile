@@ -45,7 +45,7 @@ fmt: $(STAMP)    ## format the code
 	$(BIN)/ruff check --fix .
 
 test: $(STAMP)   ## all tests but the long ones, in parallel; T=tests/storage K=torn: some of them
-	@$(if $(T)$(K),,echo 'Some 15,600 tests in $(JOBS) processes, 15 to 40 minutes on two cores. The first minute collects them, and prints nothing.')
+	@$(if $(T)$(K),,echo 'Some 15,600 tests: 15 to 40 minutes on two cores. In the first minute they are collected, and nothing is printed.')
 	$(BIN)/python -m pytest -q $(if $(T)$(K),,-n $(JOBS)) -m '$(MARKS)' $(T) $(if $(K),-k '$(K)')
 
 test-long: $(STAMP)  ## more seeds of the simulations
