@@ -22,7 +22,7 @@ NOISE_TESTS := $(addprefix tests/,cli client daemon demo e2e pytest_plugin raft/
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-$(STAMP): pyproject.toml kernel/pyproject.toml kernel/setup.py kernel/streamlog_kernel.c kernel/streamlog_batches.c kernel/streamlog_syncs.c
+$(STAMP): pyproject.toml kernel/pyproject.toml kernel/setup.py kernel/streamlog_kernel.c kernel/streamlog_batches.c kernel/streamlog_syncs.c kernel/streamlog_spark_native.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamlog needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'Installing streamlog and its tools into $(VENV), which takes a few minutes.'

@@ -66,8 +66,8 @@ def test_another_python_is_not_ignored_where_there_is_an_environment(
         path.chmod(0o755)
 
     shutil.copy(ROOT / "Makefile", tmp_path)
-    kernel = ("pyproject.toml", "setup.py", "streamlog_kernel.c", "streamlog_batches.c", "streamlog_syncs.c")
-    for needed in ("pyproject.toml", *(f"kernel/{name}" for name in kernel)):
+    sources = [f"streamlog_{name}.c" for name in ("kernel", "batches", "syncs", "spark_native")]
+    for needed in ("pyproject.toml", *(f"kernel/{name}" for name in ("pyproject.toml", "setup.py", *sources))):
         (tmp_path / needed).parent.mkdir(exist_ok=True)
         (tmp_path / needed).touch()
     python(tmp_path / "python3.13", "3.13")

@@ -1,6 +1,7 @@
 """Spark from topic to topic, by streamlog's source and sink and by Spark's own for Kafka, in a plain session each time.
 
-streamlog's processes are started as docs/spark.md says, by streamlog-spark-python; in another run by Python itself.
+streamlog's processes are started as docs/spark.md says, by streamlog-spark-native, or by streamlog-spark-python where
+the kernel is not installed; in another run by Python itself.
 
 A run is a program of its own (`pipeline_query`), since what is measured is its start: from `load()` to the end of the
 first micro-batch; then each later micro-batch. streamlog's sink writes each exactly once, Kafka's at least once.
@@ -29,7 +30,8 @@ ROWS: Final = 3_000
 """Of a micro-batch."""
 MICRO_BATCHES: Final = 11
 PYTHON: Final = Path(sys.executable)
-LAUNCHER: Final = PYTHON.with_name("streamlog-spark-python")
+_NATIVE: Final = PYTHON.with_name("streamlog-spark-native")
+LAUNCHER: Final = _NATIVE if _NATIVE.exists() else PYTHON.with_name("streamlog-spark-python")
 _RUN_S: Final = 600.0
 
 

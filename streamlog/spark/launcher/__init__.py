@@ -15,12 +15,15 @@ Each imports pyspark from an archive of sources, which Python compiles each time
               <--- the process's id; go ahead --->                           |
               <--- its exit code --------------------------------------------+
 
-Java knows only the launcher, so it waits, passes signals on, and ends with the process's exit code.
+The launcher is this program, or streamlog-spark-native of the optional kernel, which is no Python: it asks in 2 ms
+instead of some 50 (`kernel/streamlog_spark_native.c`), and becomes this program where no server forks. Java knows only
+the launcher, so it waits, passes signals on, and ends with the process's exit code.
 
-A fork is what a process of its own would be: the server serves one Java process, one user, one interpreter, path,
-directory and environment, but for the variables that Spark sets for each process (`address`). It has a single thread,
-and so has the process that leaves it, or it does not serve. Where there is no server, as it was killed, say, or it does
-not answer, Python is started as without all this. It ends with the Java process, and its processes do.
+A fork is what a process of its own would be, or the server refuses it: the server serves one Java process, one user,
+one interpreter, path, directory and environment, but for the variables that Spark sets for each process (`address`). It
+has a single thread, and so has the process that leaves it, or it does not serve. Where there is no server, as it was
+killed, say, or it does not answer, Python is started as without all this. It ends with the Java process, and its
+processes do.
 
     main          the program: what it does with which arguments
     start         with what a process is started

@@ -1,9 +1,11 @@
 """The address of the fork server that may start a process: a socket in a directory of this user's alone.
 
-    DIRECTORY/streamlog-spark-UID/PIDNS-PID-STARTED-DIGEST
+    DIRECTORY/streamlog-spark-UID/PROTOCOL-PIDNS-PID-STARTED-DIGEST
 
-DIRECTORY: the first of XDG_RUNTIME_DIR, TMPDIR and /tmp that can be used; PIDNS: the namespace of process ids, as
-containers may share the directory; PID, STARTED: of Java; DIGEST: of what all processes of a server have in common.
+DIRECTORY: the first of XDG_RUNTIME_DIR, TMPDIR and /tmp that can be used; PROTOCOL: between launcher and server; PIDNS:
+the namespace of process ids, as containers may share the directory; PID, STARTED: of Java; DIGEST: of what all
+processes of a server have in common, in which each start that it is asked for must agree. streamlog-spark-native
+(kernel/streamlog_spark_native.c) knows the name up to the digest, and asks each.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ from streamlog.spark.launcher.start import THREADS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Final
 
+    from streamlog.spark.launcher.start import Start
+
+PROTOCOL: Final = 2
+"""A message of another layout gets another number, here and in streamlog-spark-native."""
 _DIRECTORY: Final = "streamlog-spark-{user}"
 _DIRECTORY_BYTES: Final = 64
-"""unix(7): a path has at most 107, a name here at most 39."""
+"""unix(7): a path has at most 107, a name here at most 41."""
 _OF_OTHERS: Final = 0o077
 _SERVERS: Final = 4
 """Of one Java process, in all: more would mean that a variable differs from process to process."""
@@ -38,24 +44,49 @@ _OWN_PREFIXES: Final = (
     "SPARK_",
 )
 _OWN_NAMES: Final = frozenset(
-    {"_", "SHLVL", "PYSPARK_EXECUTOR_MEMORY_MB", "PYSPARK_PLANNER_MEMORY_MB", "PYSPARK_SPARK_SESSION_UUID", THREADS}
+    {
+        "_",
+        "SHLVL",
+        "PWD",
+        "OLDPWD",
+        "PYSPARK_EXECUTOR_MEMORY_MB",
+        "PYSPARK_PLANNER_MEMORY_MB",
+        "PYSPARK_SPARK_SESSION_UUID",
+        THREADS,
+    }
 )
 _PATH: Final = "PYTHONPATH"
 
 
-def server_address(environment: Mapping[str, str], parent: int) -> str:
-    """The path of the fork server's socket: another one for other facts that a fork would have in common with it.
-    `parent`: the process id of Java. OSError: there is no such process, or no directory.
+def server_address(start: Start, parent: int) -> str:
+    """The path of the fork server's socket. `start`: of this process. `parent`: the process id of Java. OSError: there
+    is no such process, or no directory.
     """
-    common = {name: value for name, value in environment.items() if not _of_one_process(name)}
+    digest = common_digest(start, own_python(), "self")
+    return f"{_private_directory(start.environment)}/{_of_java(parent)}{digest}"
+
+
+def own_python() -> list[str]:
+    return [sys.executable, *sys.path]
+
+
+def common_digest(start: Start, python: Sequence[str], launcher: str) -> str:
+    """Of the facts that a fork has in common with its server. `launcher`: its name in /proc. OSError."""
+    common = {name: value for name, value in start.environment.items() if not _of_one_process(name)}
     if _PATH in common:  # Spark names entries twice when it looks data sources up; sys.path has each one once
         common[_PATH] = os.pathsep.join(dict.fromkeys(common[_PATH].split(os.pathsep)))
+    directory = os.stat(f"/proc/{launcher}/cwd")
+    places = [os.readlink(f"/proc/{launcher}/{name}") for name in ("cwd", "ns/mnt")]
     facts = (
-        (os.getuid(), os.getcwd(), os.readlink("/proc/self/ns/mnt")),
-        (sys.executable, sys.path, sorted(common.items())),
+        os.getuid(),
+        places,
+        directory.st_dev,
+        directory.st_ino,
+        start.programs,
+        list(python),
+        sorted(common.items()),
     )
-    digest = zlib.crc32(ascii(facts).encode())
-    return f"{_private_directory(environment)}/{_of_java(parent)}{digest:08x}"
+    return f"{zlib.crc32(ascii(facts).encode()):08x}"
 
 
 def make_room(address: str, parent: int) -> None:
@@ -63,13 +94,12 @@ def make_room(address: str, parent: int) -> None:
     directory = os.path.dirname(address)
     mine = 0
     for name in os.listdir(directory):
-        namespace, _, rest = name.partition("-")
-        process = rest.partition("-")[0]
+        *protocol, namespace, process, _, _ = ("", "", "", "", *name.split("-"))
         if namespace != _namespace():
             continue
         if name.startswith(_of_java(parent)):
             mine += 1
-        elif process == str(parent) or not os.path.exists(f"/proc/{process}"):
+        elif (process == str(parent) and protocol[-1] == str(PROTOCOL)) or not os.path.exists(f"/proc/{process}"):
             with contextlib.suppress(OSError):
                 os.unlink(f"{directory}/{name}")
     if mine >= _SERVERS:
@@ -77,7 +107,7 @@ def make_room(address: str, parent: int) -> None:
 
 
 def _of_java(process: int) -> str:
-    return f"{_namespace()}-{process}-{_started(process)}-"
+    return f"{PROTOCOL}-{_namespace()}-{process}-{_started(process)}-"
 
 
 def _namespace() -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GO: Final = b"go"
 STARTED_BYTES: Final = 64
-"""Maximum length of a process id or an exit code, as text."""
+"""Maximum length of an answer."""
 _ANSWER_S: Final = 2.0
 """How long a server may take, which may still be importing. Java gives a process 10 s to connect."""
 PRELOAD_S: Final = 30
@@ -31,19 +31,18 @@ _CREDENTIALS: Final = struct.Struct("3i")
 """unix(7), ucred: process, user, group."""
 
 
-def exit_code_of_fork(start: Start, parent: int, *, own_group: bool) -> int | None:
+def exit_code_of_fork(start: Start, parent: int) -> int | None:
     """Has the fork server start the process, and waits for its end: its exit code, negative for a signal. None: no
-    server has started it. `parent`: the process id of Java. `own_group`: it will leave this process group, so signals
-    to the group are not for it.
+    server has started it. `parent`: the process id of Java.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
-            process = _started(start, parent, connection)
+            process, own_group = _started(start, parent, connection)
         except (OSError, ValueError):
             return None
         with _SignalsPassedOn(process) as signals:
             try:
-                if own_group:
+                if own_group and os.getpgrp() != os.getpid():
                     os.setpgid(0, 0)
                 connection.send(GO)  # without this, it ends with the connection
             except OSError:
@@ -51,21 +50,27 @@ def exit_code_of_fork(start: Start, parent: int, *, own_group: bool) -> int | No
             return signals.waited(connection)
 
 
-def _started(start: Start, parent: int, connection: socket.socket) -> int:
-    """A descriptor (pidfd) of the process, which waits. OSError, ValueError."""
+def _started(start: Start, parent: int, connection: socket.socket) -> tuple[int, bool]:
+    """A descriptor (pidfd) of the process, which waits, and whether it will leave this process group, so that signals
+    to the group are not for it. OSError, ValueError.
+    """
+    if connection.fileno() <= 2:  # one of the standard streams is closed
+        raise ValueError
     connection.settimeout(_ANSWER_S)
-    connection.connect(server_address(start.environment, parent))
-    if not is_ours(connection):
-        raise PermissionError
+    connection.connect(server_address(start, parent))
+    process_of_ours(connection)
     socket.send_fds(connection, [start.encode()], [0, 1, 2])
-    return os.pidfd_open(int(connection.recv(STARTED_BYTES)))
+    process, own_group = map(int, connection.recv(STARTED_BYTES).split())
+    return os.pidfd_open(process), bool(own_group)
 
 
-def is_ours(connection: socket.socket) -> bool:
-    """Whether the other side is a process of this user."""
+def process_of_ours(connection: socket.socket) -> int:
+    """The other side's process id; 0: in a namespace that is not seen from here. PermissionError: another user's."""
     encoded = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(encoded)
-    return bool(user == os.getuid())
+    process, user, _ = _CREDENTIALS.unpack(encoded)
+    if user != os.getuid():
+        raise PermissionError
+    return int(process)
 
 
 class _SignalsPassedOn:

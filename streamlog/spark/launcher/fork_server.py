@@ -11,12 +11,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from streamlog.spark.launcher.address import make_room, server_address
-from streamlog.spark.launcher.fork_client import GO, PRELOAD_S, is_ours
-from streamlog.spark.launcher.start import SINGLE, THREADS, Start
+from streamlog.spark.launcher.address import common_digest, make_room, own_python, server_address
+from streamlog.spark.launcher.fork_client import GO, PRELOAD_S, process_of_ours
+from streamlog.spark.launcher.start import SINGLE, THREADS, Start, variables
 
 _GRACE_MS: Final = 2_000
 """How long nothing may happen, when Java has ended, until the processes that are left are ended."""
@@ -53,9 +53,10 @@ _PRELOADED: Final = (
 _WITHOUT_THREADS: Final = {THREADS: SINGLE, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
-def leave_server(parent: int) -> Start | None:
+def leave_server(start: Start, parent: int) -> Start | None:
     """Starts the server for this process's parent, unless there was one; it is no child of this process. Returns in
-    this process with None, and in each process that the server forks with what that is to run.
+    this process with None, and in each process that the server forks with what that is to run. `start`: of this
+    process.
     """
     with contextlib.ExitStack() as held:
         try:
@@ -63,7 +64,8 @@ def leave_server(parent: int) -> Start | None:
             held.callback(os.close, java)
             if os.getppid() != parent:
                 return None
-            address = server_address(os.environ, parent)
+            address = server_address(start, parent)
+            forked = _Forked(start)
             make_room(address, parent)
             listening = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             listening.bind(address)
@@ -76,7 +78,7 @@ def leave_server(parent: int) -> Start | None:
         except OSError:  # there is one, or was one that could not serve, or there can be none
             return None
         if child == 0:
-            return _serve_apart(listening, java)
+            return _serve_apart(listening, java, forked)
         os.waitpid(child, 0)
         return None
 
@@ -85,7 +87,42 @@ def _has_one_thread() -> bool:
     return len(os.listdir("/proc/self/task")) == 1
 
 
-def _serve_apart(listening: socket.socket, java: int) -> Start:
+class _Forked:
+    """What the server may fork: what would be the same as a process of its own."""
+
+    def __init__(self, first: Start) -> None:
+        """`first`: of this process, from whose environment the server's is. OSError."""
+        self._python = own_python()
+        self._digest = common_digest(first, self._python, "self")
+        self._changes = _changes(first.environment)
+
+    def made_of(self, asked: Start, launcher: int) -> Start:
+        """`launcher`: its process id. ValueError: the server must not fork it; OSError: the launcher has ended."""
+        environment = dict(asked.environment)
+        for name, given, became in self._changes:  # streamlog-spark-native sends what it was given
+            if environment.get(name) == given:
+                environment.pop(name, None)
+                if became is not None:
+                    environment[name] = became
+        start = Start(asked.module, asked.arguments, environment, programs=asked.programs)
+        if not start.may_be_forked() or common_digest(start, self._python, str(launcher)) != self._digest:
+            raise ValueError("it would be another process")
+        return start
+
+
+def _changes(environment: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
+    """Variables that Python, or what it has imported, has set or removed: name, value that was given, and value since.
+    LC_CTYPE in the C locale (PEP 538), for one, and GRPC_ENABLE_FORK_SUPPORT. OSError.
+    """
+    with open("/proc/self/environ", "rb") as file:
+        given = variables(os.fsdecode(one) for one in file.read().split(b"\0") if b"=" in one)
+    names = given.keys() | environment.keys()
+    return [
+        (name, given.get(name), environment.get(name)) for name in names if given.get(name) != environment.get(name)
+    ]
+
+
+def _serve_apart(listening: socket.socket, java: int, forked: _Forked) -> Start:
     """In a process that is no child of the launcher; returns in what it forks. If it cannot serve, its socket's file
     remains, so that no other process tries the same.
     """
@@ -94,7 +131,7 @@ def _serve_apart(listening: socket.socket, java: int) -> Start:
         os.setsid()
         if os.fork() == 0:
             _detach()
-            start = _Server(listening, java).serve()
+            start = _Server(listening, java, forked).serve()
     finally:
         if start is None:
             os._exit(0)
@@ -110,8 +147,9 @@ def _detach() -> None:
 
 
 class _Server:
-    def __init__(self, listening: socket.socket, java: int) -> None:
+    def __init__(self, listening: socket.socket, java: int, forked: _Forked) -> None:
         """`java`: a descriptor (pidfd) that becomes readable when the Java process has ended."""
+        self._forked = forked
         self._listening = listening
         self._serves = True
         self._unloaded = list(_PRELOADED)
@@ -160,7 +198,8 @@ class _Server:
         """Once one has taken too long, or has started a thread, there are no more forks."""
         may_be_forked = False
         with contextlib.suppress(BaseException):
-            signal.signal(signal.SIGALRM, _on_alarm)
+            # With launchers to report to, an exception; without, it ends the server, also where an import hangs in C.
+            signal.signal(signal.SIGALRM, _on_alarm if self._launchers else signal.SIG_DFL)
             try:
                 signal.alarm(PRELOAD_S)
                 with contextlib.suppress(Exception):  # what needs it will say why
@@ -194,7 +233,7 @@ class _Server:
         """A Start: in the process that it has forked."""
         launcher, _ = self._listening.accept()
         try:
-            start, descriptors = _asked(launcher)
+            start, descriptors = self._asked(launcher)
         except (OSError, ValueError):
             launcher.close()  # then it starts Python itself
             return None
@@ -213,6 +252,19 @@ class _Server:
         self._poll.register(launcher, 0)
         return None
 
+    def _asked(self, launcher: socket.socket) -> tuple[Start, list[int]]:
+        """OSError, ValueError."""
+        launcher.settimeout(_ASK_S)
+        process = process_of_ours(launcher)
+        encoded, descriptors, flags, _ = socket.recv_fds(launcher, _START_BYTES, _DESCRIPTORS)
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) != _DESCRIPTORS:
+                raise ValueError
+            return self._forked.made_of(Start.decode(encoded), process), descriptors
+        except (OSError, ValueError):
+            _close(descriptors)
+            raise
+
     def _become(self, start: Start, launcher: socket.socket, descriptors: list[int]) -> None:
         """In a forked process: what a process of its own would have, and nothing of the server's."""
         signal.set_wakeup_fd(-1)
@@ -229,7 +281,7 @@ class _Server:
         if random is not None:
             random.seed()  # or all would draw the same numbers
         launcher.settimeout(None)
-        launcher.send(str(os.getpid()).encode())
+        launcher.send(f"{os.getpid()} {start.is_daemon:d}".encode())
         if launcher.recv(len(GO)) != GO:
             os._exit(0)
         launcher.close()
@@ -264,21 +316,6 @@ def _on_alarm(number: int, _: object) -> None:
     signal.signal(number, signal.SIG_DFL)  # ends the server, if the import goes on all the same
     signal.alarm(PRELOAD_S)
     raise _TakesTooLong
-
-
-def _asked(launcher: socket.socket) -> tuple[Start, list[int]]:
-    """OSError, ValueError."""
-    launcher.settimeout(_ASK_S)
-    if not is_ours(launcher):
-        raise PermissionError
-    encoded, descriptors, flags, _ = socket.recv_fds(launcher, _START_BYTES, _DESCRIPTORS)
-    try:
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) != _DESCRIPTORS:
-            raise ValueError
-        return Start.decode(encoded), descriptors
-    except ValueError:
-        _close(descriptors)
-        raise
 
 
 def _close(descriptors: Sequence[int]) -> None:

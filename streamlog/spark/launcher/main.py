@@ -8,15 +8,12 @@ import signal
 import sys
 
 from streamlog.spark.launcher.compiled import prefer_compiled
-from streamlog.spark.launcher.start import Start
+from streamlog.spark.launcher.start import TASKS, Start, is_of_spark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-_DAEMONS: Final = ("pyspark.daemon", "streamlog.spark.runtime.quiet_daemon")
-_TASKS: Final = "pyspark.worker"
-_OTHERS: Final = (_TASKS, "pyspark.sql.")
 _FLAG: Final = "-m"
 _VERSION: Final = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
 """Spark asks for it twice, before it looks for data sources and before it starts them."""
@@ -28,12 +25,13 @@ def main() -> None:
     if arguments == _VERSION:
         print(f"{sys.version_info[0]}.{sys.version_info[1]}")
         return
-    if len(arguments) < 2 or arguments[0] != _FLAG or not _of_spark(arguments[1]):
+    if len(arguments) < 2 or arguments[0] != _FLAG or not is_of_spark(arguments[1]):
         os.execv(sys.executable, [sys.executable, *arguments])
+    programs = os.path.dirname(os.path.realpath(sys.argv[0]))
     if not sys.flags.safe_path:
         sys.path[0] = _directory()  # as with -m, instead of this program's
     prefer_compiled(sys.path, sys.path_importer_cache)
-    start = Start(arguments[1], arguments[2:], dict(os.environ))
+    start = Start(arguments[1], arguments[2:], dict(os.environ), programs=programs)
     if hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal"):  # some builds of Python for Linux have not
         start = _forked(start)
     start.run()
@@ -48,21 +46,16 @@ def _forked(start: Start) -> Start:
     parent = os.getppid()
     if not start.may_be_forked():
         return start
-    daemon = start.module in _DAEMONS
-    code = exit_code_of_fork(start, parent, own_group=daemon)
+    code = exit_code_of_fork(start, parent)
     if code is not None:
         _end(code)
     # An executor's Java starts its tasks' daemon, and nothing after it.
-    first = start.arguments[0] if start.arguments else _TASKS
-    if daemon and first == _TASKS:
+    first = start.arguments[0] if start.arguments else TASKS
+    if start.is_daemon and first == TASKS:
         return start
     from streamlog.spark.launcher.fork_server import leave_server
 
-    return leave_server(parent) or start
-
-
-def _of_spark(module: str) -> bool:
-    return module in _DAEMONS or module.startswith(_OTHERS)
+    return leave_server(start, parent) or start
 
 
 def _directory() -> str:

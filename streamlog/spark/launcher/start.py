@@ -7,41 +7,62 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Final
 
 THREADS: Final = "OMP_NUM_THREADS"
 SINGLE: Final = "1"
+TASKS: Final = "pyspark.worker"
+_DAEMONS: Final = ("pyspark.daemon", "streamlog.spark.runtime.quiet_daemon")
+_OTHERS: Final = (TASKS, "pyspark.sql.")
 _END: Final = b"\0"
 """Of an argument, of a variable: they cannot contain it."""
+
+
+def variables(texts: Iterable[str]) -> dict[str, str]:
+    """From name=value. The first of a name is the one that counts, as for Python."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        found.setdefault(name, value)
+    return found
+
+
+def is_of_spark(module: str) -> bool:
+    """Whether Spark runs it, as its worker."""
+    return module in _DAEMONS or module.startswith(_OTHERS)
 
 
 class Start:
     """A Python process that Spark starts: `python -m module arguments`."""
 
-    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], *, programs: str) -> None:
+        """`programs`: the directory of the program that Spark has started."""
+        self.programs = programs
         self.module = module
         self.arguments = arguments
         self.environment = environment
 
     def encode(self) -> bytes:
-        variables = [f"{name}={value}" for name, value in self.environment.items()]
-        texts = [self.module, str(len(self.arguments)), *self.arguments, *variables]
+        texts = [self.programs, self.module, str(len(self.arguments)), *self.arguments]
+        texts += [f"{name}={value}" for name, value in self.environment.items()]
         return b"".join(os.fsencode(text) + _END for text in texts)
 
     @classmethod
     def decode(cls, encoded: bytes) -> Start:
         """ValueError."""
-        module, count, *texts = [os.fsdecode(text) for text in encoded.removesuffix(_END).split(_END)]
+        programs, module, count, *texts = [os.fsdecode(text) for text in encoded.removesuffix(_END).split(_END)]
         if not encoded.endswith(_END) or not 0 <= int(count) <= len(texts):
             raise ValueError("cut short")
-        arguments, variables = texts[: int(count)], texts[int(count) :]
-        pairs = [text.partition("=") for text in variables]
-        return cls(module, arguments, {name: value for name, _, value in pairs})
+        return cls(module, texts[: int(count)], variables(texts[int(count) :]), programs=programs)
+
+    @property
+    def is_daemon(self) -> bool:
+        return self.module in _DAEMONS
 
     def may_be_forked(self) -> bool:
-        """False: numpy, which the fork server has imported for one thread, is to have several."""
-        return self.environment.get(THREADS, SINGLE) == SINGLE
+        """False: it is not Spark's, or numpy, which the fork server has imported for one thread, is to have several."""
+        return is_of_spark(self.module) and self.environment.get(THREADS, SINGLE) == SINGLE
 
     def run(self) -> None:
         """As `python -m` does it."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LAUNCHER: Final = "streamlog-spark-python"
+_NATIVE: Final = "streamlog-spark-native"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _MASTERS: Final = ("local", "spark://", "yarn", "k8s://")  # for others, Spark fails with a Java stack trace
 _DEFAULTS: Final = {
@@ -56,8 +57,8 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         ensure_java(os.environ)
         # For a data source that is not registered explicitly, Spark starts also the executors' Python with
         # PYSPARK_DRIVER_PYTHON, if it is set; so it is not set here.
-        ours = _python(master)
-        if os.environ.setdefault("PYSPARK_PYTHON", ours) == ours and _is_local(master):
+        ours = _pythons(master)
+        if os.environ.setdefault("PYSPARK_PYTHON", ours[0]) in ours and _is_local(master):
             settings.setdefault("spark.python.daemon.module", "streamlog.spark.runtime.quiet_daemon")
         given = os.environ.get(_JAVA_OPTIONS, "")
         if _QUIET not in given:
@@ -74,14 +75,19 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         raise StreamlogSparkError(f"Spark cannot be started: {error}"[:500]) from None
 
 
-def _python(master: str) -> str:
-    """For PYSPARK_PYTHON: this Python, by the program that starts Spark's processes faster where all is on this machine
-    and the program is this Python's.
+def _pythons(master: str) -> list[str]:
+    """For PYSPARK_PYTHON: this Python, and before it, where all is on this machine, the programs beside it that start
+    Spark's processes faster, the fastest first.
     """
     launcher = Path(sys.executable).with_name(_LAUNCHER)
     if not _is_local(master) or not launcher.exists() or sys.executable not in launcher.read_text(errors="replace"):
-        return sys.executable
-    return str(launcher)
+        return [sys.executable]
+    native = launcher.with_name(
+        _NATIVE
+    )  # of the optional kernel: it becomes the launcher beside it, itself or its link's
+    beside = native.resolve().with_name(_LAUNCHER)
+    is_usable = native.exists() and beside.exists() and beside.samefile(launcher)
+    return [*([str(native)] if is_usable else []), str(launcher), sys.executable]
 
 
 def _is_local(master: str) -> bool:

@@ -20,12 +20,9 @@ SOURCE = Path(__file__).resolve().parents[3] / "kernel"
 @functools.cache
 def built_kernel(name: str = "streamlog_kernel") -> ModuleType:
     """One of its modules. Skips the test where there is no C compiler: nodes work without the kernel there too."""
-    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        pytest.skip("no C compiler")
     folder = tempfile.mkdtemp(prefix="streamlog-kernel-")
     try:
-        build = ["setup.py", "-q", "build_ext", "--build-lib", folder, "--build-temp", f"{folder}/objects"]
-        subprocess.run([sys.executable, *build], cwd=SOURCE, check=True, capture_output=True, timeout=120)
+        _build("build_ext", "--build-lib", folder, "--build-temp", f"{folder}/objects")
         (library,) = Path(folder).glob(f"{name}*.so")
         spec = importlib.util.spec_from_file_location(name, library)
         assert spec is not None
@@ -35,6 +32,18 @@ def built_kernel(name: str = "streamlog_kernel") -> ModuleType:
         return module
     finally:
         shutil.rmtree(folder)
+
+
+def build_programs(folder: Path) -> None:
+    """Its programs, into `folder`. Skips as above."""
+    _build("build_scripts", "--build-dir", str(folder))
+
+
+def _build(*command: str) -> None:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler")
+    build = [sys.executable, "setup.py", "-q", *command]
+    subprocess.run(build, cwd=SOURCE, check=True, capture_output=True, timeout=120)
 
 
 def valid_times() -> Callable[..., tuple[int, int] | None]:

@@ -1,4 +1,4 @@
-"""streamlog-spark-python, with a pyspark whose processes print what they are, and obey."""
+"""streamlog-spark-python and streamlog-spark-native, with a pyspark whose processes print what they are, and obey."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,8 @@ from typing import Any, Final
 
 import pytest
 
+from streamlog.spark.launcher.address import PROTOCOL
+from tests.records.checks.kernel_build import build_programs
 from tests.spark.records import until
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="forks only on Linux")]
@@ -25,8 +29,9 @@ WITHIN_S: Final = 60
 """A bound against hanging, not a measure."""
 MANY: Final = 50
 """Processes until something has come to pass: a bound as well."""
+NATIVE: Final = "streamlog-spark-native"
 DAEMON: Final = ("-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
-LAUNCHER: Final = f"""
+LAUNCHER: Final = f"""#!{sys.executable}
 import os
 from streamlog.spark.launcher import fork_client
 from streamlog.spark.launcher.main import main
@@ -35,7 +40,6 @@ fork_client._ANSWER_S = {WITHIN_S}
 fork_client.PRELOAD_S = int(os.environ.get("PRELOAD_S", {WITHIN_S}))
 main()
 """
-LAUNCHED: Final = (sys.executable, "-c", LAUNCHER)
 # Stands for Spark's daemon: what it is, in a line; then it obeys the lines of its stdin.
 PROCESS: Final = """
 import json, os, signal, sys
@@ -56,6 +60,8 @@ facts = {
     "arguments": sys.argv[1:],
     "own": os.environ.get("SPARK_LOCAL_DIRS"),
     "threads": os.environ.get("OMP_NUM_THREADS"),
+    "locale": os.environ.get("LC_CTYPE"),
+    "changes": os.environ.get("CHANGES"),
     "leaked": sorted({"JE_ARROW_MALLOC_CONF"} & set(os.environ)),
     "open": sorted(int(one) for one in os.listdir("/proc/self/fd"))[:-1],
     "first": sys.path[0],
@@ -82,6 +88,11 @@ class Launched:
         self.facts: dict[str, Any] = json.loads(process.stdout.readline())
 
     @property
+    def program(self) -> Path:
+        """That the launcher is: streamlog-spark-native is Python where it does not have the process forked."""
+        return Path(os.readlink(f"/proc/{self.process.pid}/exe"))
+
+    @property
     def forked(self) -> bool:
         """By the server; else it is the launcher itself."""
         return bool(self.facts["process"] != self.process.pid)
@@ -96,6 +107,25 @@ class Launched:
 
 Start = Callable[..., "subprocess.Popen[str]"]
 Launch = Callable[..., Launched]
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("native")
+    build_programs(folder)
+    return folder / NATIVE
+
+
+@pytest.fixture(params=["python", "native"])
+def program(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """What Spark starts."""
+    python = tmp_path / "bin" / "streamlog-spark-python"
+    python.parent.mkdir()
+    python.write_text(LAUNCHER)
+    python.chmod(0o755)
+    if request.param == "python":
+        return python
+    return Path(shutil.copy(request.getfixturevalue("native"), python.parent))
 
 
 @pytest.fixture
@@ -123,6 +153,7 @@ def pyspark(tmp_path: Path) -> str:
     )
     (package.parent / "sitecustomize.py").write_text(
         "import os, threading\n"
+        "if 'CHANGES' in os.environ:\n    os.environ['CHANGES'] = '1, changed'\n"
         "if 'WITHOUT_PIDFD' in os.environ:\n    del os.pidfd_open\n"
         "if 'WATCHED' in os.environ:\n"
         "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
@@ -137,17 +168,21 @@ def run_directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, pyspark: str, run_directory: Path) -> Iterator[Start]:
+def start(program: Path, tmp_path: Path, pyspark: str, run_directory: Path) -> Iterator[Start]:
     """Starts processes as Spark does. Each test has a fork server of its own, by a directory of its own."""
+    # Java's, in which streamlog has not been imported.
+    given = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
     # Spark sets PYTHONUNBUFFERED; without it, what the server has buffered would show.
     test = {"PYTHONPATH": pyspark, "PYTHONUNBUFFERED": "", "XDG_RUNTIME_DIR": str(run_directory)}
     started: list[subprocess.Popen[str]] = []
 
-    def begun(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    def begun(
+        *arguments: str, by: Path = program, directory: Path = tmp_path, **variables: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*LAUNCHED, *(arguments or DAEMON)],
-            cwd=tmp_path,
-            env={**os.environ, **test, **variables},
+            [by, *(arguments or DAEMON)],
+            cwd=directory,
+            env={**given, **test, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -167,7 +202,12 @@ def launch(start: Start) -> Launch:
     return lambda *arguments, **variables: Launched(start(*arguments, **variables))
 
 
-def test_the_first_leaves_a_server_which_forks_the_others(launch: Launch, tmp_path: Path) -> None:
+def program_of(launcher: Path) -> Path:
+    """As the system names it."""
+    return launcher.resolve() if launcher.name == NATIVE else Path(sys.executable).resolve()
+
+
+def test_the_first_leaves_a_server_which_forks_the_others(launch: Launch, tmp_path: Path, program: Path) -> None:
     first = launch(SPARK_LOCAL_DIRS="/first")
     second = launch("-m", "pyspark.daemon", "pyspark.worker", SPARK_LOCAL_DIRS="/second", OMP_NUM_THREADS="1")
     third = launch(SPARK_LOCAL_DIRS="/third")
@@ -180,6 +220,7 @@ def test_the_first_leaves_a_server_which_forks_the_others(launch: Launch, tmp_pa
         assert one.facts["first"] == str(tmp_path)
         assert one.facts["open"] == [0, 1, 2], "nothing of the server's is left open in what it forks"
         assert not one.facts["leaked"]
+    assert {one.program for one in (second, third)} == {program_of(program)}
     assert third.obey("exit 3") == 3
     assert second.obey("kill 9") == -9
     assert first.obey("exit 0") == 0
@@ -190,6 +231,46 @@ def test_what_would_differ_from_the_server_is_not_forked(launch: Launch, variabl
     launch()
     assert not launch(**variables).forked
     assert launch().forked
+
+
+def test_in_another_directory_or_by_another_program_it_is_not_forked(
+    launch: Launch, tmp_path: Path, program: Path
+) -> None:
+    others = tmp_path / "others"
+    shutil.copytree(program.parent, others)
+    launch()
+    assert not launch(directory=others).forked
+    assert not launch(by=others / program.name).forked
+    assert launch(by=others / program.name).forked, "by a server of its own"
+    assert launch().forked
+
+
+@pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": ""}], ids=["none", "C", "empty"])
+def test_what_python_changes_in_its_environment_is_changed_in_forks(
+    launch: Launch, program: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    """The locale is Python's, the other one sitecustomize's."""
+    monkeypatch.delenv("LC_CTYPE", raising=False)
+    found = [launch(LC_ALL="", LANG="C", CHANGES="1", SPARK_LOCAL_DIRS=place, **given) for place in ("/a", "/b")]
+    assert [one.forked for one in found] == [False, True]
+    assert found[1].program == program_of(program)
+    assert [(one.facts["locale"], one.facts["changes"]) for one in found] == [("C.UTF-8", "1, changed")] * 2
+
+
+def test_a_server_that_does_not_answer_holds_nothing_up_for_long(launch: Launch, run_directory: Path) -> None:
+    launch()
+    [directory] = run_directory.iterdir()
+    [served] = directory.iterdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(f"{str(served)[:-1]}_")
+        silent.listen(MANY)
+        assert [launch().forked for _ in range(3)] == [True] * 3
+
+
+def test_without_a_python_beside_it_the_program_says_so(native: Path) -> None:
+    ran = subprocess.run([native, "-c", "1"], capture_output=True, text=True, timeout=WITHIN_S)
+    assert ran.returncode == 127
+    assert f"{native.with_name('streamlog-spark-python')}: No such file or directory; install streamlog" in ran.stderr
 
 
 def test_what_spark_varies_is_forked(launch: Launch, pyspark: str) -> None:
@@ -211,11 +292,14 @@ def test_what_an_earlier_java_has_left_is_removed(launch: Launch, run_directory:
     directory.mkdir(mode=0o700)
     namespace = os.stat("/proc/self/ns/pid").st_ino
     for number in range(4):
-        (directory / f"{namespace}-{os.getpid()}-1-{number}").touch()
-    (directory / f"{namespace}-{1 << 23}-1-0").touch()
-    (directory / f"0-{os.getpid()}-1-0").touch()  # of another namespace: it may be in use
+        (directory / f"{PROTOCOL}-{namespace}-{os.getpid()}-1-{number}").touch()
+    (directory / f"{PROTOCOL}-{namespace}-{1 << 23}-1-0").touch()
+    (directory / f"{PROTOCOL}-0-{os.getpid()}-1-0").touch()  # of another namespace: it may be in use
+    (directory / f"{namespace}-{1 << 23}-1-0").touch()  # of an earlier release
+    (directory / f"{namespace}-{os.getpid()}-1-0").touch()  # likewise, it may be in use
+    (directory / "file").touch()
     assert [launch().forked for _ in range(2)] == [False, True]
-    assert len(list(directory.iterdir())) == 2
+    assert len(list(directory.iterdir())) == 4
 
 
 def test_where_all_processes_have_threads_there_is_no_server(launch: Launch) -> None:
@@ -383,21 +467,21 @@ def test_a_server_that_is_killed_leaves_its_processes_to_their_launchers(launch:
 JAVA: Final = f"""
 import subprocess, sys
 for _ in range(2):
-    started = subprocess.Popen(
-        [*{LAUNCHED!r}, *{DAEMON!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    started = subprocess.Popen([sys.argv[1], *{DAEMON!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     print(started.stdout.readline().decode(), end="", flush=True)
 """
 
 
 @pytest.fixture
-def java(tmp_path: Path, pyspark: str) -> Iterator[Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]]:
+def java(
+    program: Path, tmp_path: Path, pyspark: str
+) -> Iterator[Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]]:
     """Starts a program that starts two processes as Java does, and waits for nothing; the facts of the second one."""
     started: list[subprocess.Popen[str]] = []
 
     def run(then: str, **variables: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         process = subprocess.Popen(
-            [sys.executable, "-c", JAVA + then],
+            [sys.executable, "-c", JAVA + then, program],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": pyspark, **variables},
             stdin=subprocess.PIPE,
@@ -458,8 +542,8 @@ def test_processes_that_go_on_end_when_java_is_killed(java: Java, whole: bool, v
     ],
     ids=["code", "version", "module", "mistake"],
 )
-def test_everything_else_is_python(arguments: tuple[str, ...], said: str) -> None:
-    ran = subprocess.run([*LAUNCHED, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
+def test_everything_else_is_python(program: Path, arguments: tuple[str, ...], said: str) -> None:
+    ran = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
     same = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
     assert (ran.returncode, ran.stdout, ran.stderr) == (same.returncode, same.stdout, same.stderr)
     assert ran.stdout.startswith(said)

@@ -1,4 +1,4 @@
-"""A query of a plain session whose processes are started by streamlog-spark-python."""
+"""A query of a plain session whose processes are started by streamlog-spark-python, or by streamlog-spark-native."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WITHIN_S: Final = 400.0
 RECORDS: Final = 300
 MARK: Final = "STREAMLOG_TEST_QUERY"
 COPY: Final = """
-import sys
+import os, sys
 from pyspark.sql import SparkSession
 from tests.spark.launcher.test_query import processes
 
@@ -39,6 +39,8 @@ writer = read.select("value").writeStream.format("streamlog").options(**options,
 query = writer.trigger(availableNow=True).start()
 query.awaitTermination()
 names, parents = zip(*processes(mark).values())
+programs = [os.readlink(f"/proc/{one}/exe") for one in processes(mark)]
+print("native:", sum(one.endswith("/streamlog-spark-native") for one in programs), end=";")
 print("forked:", max(parents.count(one) for one, (name, _) in processes(mark).items() if name == "streamlog-spark"))
 session.stop()
 """
@@ -57,24 +59,29 @@ def processes(mark: str) -> dict[int, tuple[str, int]]:
     return found
 
 
+@pytest.mark.parametrize("program", ["streamlog-spark-python", "streamlog-spark-native"])
 def test_its_rows_are_copied_by_processes_that_are_forked_and_end(
-    cluster: InProcessCluster, topic: str, tmp_path: Path
+    cluster: InProcessCluster, topic: str, tmp_path: Path, program: str
 ) -> None:
+    launcher = Path(sys.executable).with_name(program)
+    if not launcher.exists():
+        pytest.skip(f"{program} is not installed: make kernel")
     cluster.create_topic(f"{topic}-copy", partitions=3)
     with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for number in range(RECORDS):
             producer.send(topic, str(number).encode())
     mark = uuid.uuid4().hex
-    launcher = Path(sys.executable).with_name("streamlog-spark-python")
+    given = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}  # streamlog's own
     ran = subprocess.run(
         [sys.executable, "-c", COPY, cluster.bootstrap_servers, topic, f"{topic}-copy", str(tmp_path / "state"), mark],
-        env={**os.environ, "PYSPARK_PYTHON": str(launcher), MARK: mark},
+        env={**given, "PYSPARK_PYTHON": str(launcher), MARK: mark},
         capture_output=True,
         text=True,
         timeout=WITHIN_S,
     )
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout.rpartition("forked: ")[2]) >= 4, "of the tasks, the plans, the commit"
+    assert ("native: 0;" in ran.stdout) == (program != "streamlog-spark-native"), ran.stdout
     copied = committed(cluster.bootstrap_servers, f"{topic}-copy")
     assert sorted(int(record.value or b"") for record in copied) == list(range(RECORDS))
     until(lambda: not processes(mark), "all processes have ended")

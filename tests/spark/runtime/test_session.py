@@ -30,13 +30,19 @@ def families(_):
     return sorted(found)
 
 session = make_session("sockets", {"spark.master": "local[1]"})
+print("python:", session.sparkContext.pythonExec)
 print("families:", session.sparkContext.parallelize([0], 1).map(families).collect()[0])
 session.stop()
 """
 
 
-def test_spark_speaks_to_its_python_by_local_sockets(tmp_path: Path) -> None:
+def test_spark_starts_its_python_by_our_program_and_speaks_to_it_by_local_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    programs = [Path(sys.executable).with_name(f"streamlog-spark-{name}") for name in ("native", "python")]
     ran = subprocess.run([sys.executable, "-c", FAMILIES], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert f"python: {next(one for one in programs if one.exists())}\n" in ran.stdout, ran.stdout + ran.stderr
     assert "families: ['AF_UNIX']" in ran.stdout, ran.stdout + ran.stderr
 
 
