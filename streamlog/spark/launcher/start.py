@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 THREADS: Final = "OMP_NUM_THREADS"
 SINGLE: Final = "1"
 TASKS: Final = "pyspark.worker"
-_DAEMONS: Final = ("pyspark.daemon", "streamlog.spark.runtime.quiet_daemon")
+QUIET: Final = "STREAMLOG_SPARK_QUIET"
+"""A variable: each daemon is to be `QUIET_DAEMON`, also those for which Spark has no setting of the module."""
+QUIET_DAEMON: Final = "streamlog.spark.runtime.quiet_daemon"
+_DAEMON: Final = "pyspark.daemon"
+_DAEMONS: Final = (_DAEMON, QUIET_DAEMON)
 _OTHERS: Final = (TASKS, "pyspark.sql.")
 _END: Final = b"\0"
 """Of an argument, of a variable: they cannot contain it."""
@@ -68,6 +72,7 @@ class Start:
         """As `python -m` does it."""
         import runpy
 
-        sys.argv = [self.module, *self.arguments]
-        sys.modules.pop(self.module, None)  # imported by the fork server, it would not be run, or with a warning
-        runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+        module = QUIET_DAEMON if self.module == _DAEMON and QUIET in self.environment else self.module
+        sys.argv = [module, *self.arguments]
+        sys.modules.pop(module, None)  # imported by the fork server, it would not be run, or with a warning
+        runpy.run_module(module, run_name="__main__", alter_sys=True)

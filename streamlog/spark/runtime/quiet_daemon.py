@@ -1,7 +1,8 @@
 """Spark's daemon of Python workers, without a traceback for each task whose Java process has ended.
 
 The pipeline has already reported the stop, or the failure of Java; the task's result is no longer needed. `session`
-gives this module to Spark (spark.python.daemon.module) where workers run the driver's Python.
+gives this module to Spark (spark.python.daemon.module) where workers run the driver's Python. For the processes that
+plan and commit Spark has no such setting: `launcher` runs this one in place of Spark's, where the session asks it to.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamlog.spark.failures import OptionError, StreamlogSparkError
+from streamlog.spark.launcher.start import QUIET, QUIET_DAEMON
 from streamlog.spark.runtime.java import ensure_java
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _LAUNCHER: Final = "streamlog-spark-python"
 _NATIVE: Final = "streamlog-spark-native"
+_DAEMON_MODULE: Final = "spark.python.daemon.module"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _MASTERS: Final = ("local", "spark://", "yarn", "k8s://")  # for others, Spark fails with a Java stack trace
 _DEFAULTS: Final = {
@@ -58,8 +60,10 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         # For a data source that is not registered explicitly, Spark starts also the executors' Python with
         # PYSPARK_DRIVER_PYTHON, if it is set; so it is not set here.
         ours = _pythons(master)
-        if os.environ.setdefault("PYSPARK_PYTHON", ours[0]) in ours and _is_local(master):
-            settings.setdefault("spark.python.daemon.module", "streamlog.spark.runtime.quiet_daemon")
+        is_ours = os.environ.setdefault("PYSPARK_PYTHON", ours[0]) in ours
+        if is_ours and _is_local(master) and _DAEMON_MODULE not in settings:
+            settings[_DAEMON_MODULE] = QUIET_DAEMON
+            os.environ[QUIET] = "1"
         given = os.environ.get(_JAVA_OPTIONS, "")
         if _QUIET not in given:
             os.environ[_JAVA_OPTIONS] = f"{_QUIET} {given}"

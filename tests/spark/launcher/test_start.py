@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.spark.launcher.start import Start
+from streamlog.spark.launcher.start import QUIET, QUIET_DAEMON, Start
 
 TEXTS = st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"])) | st.just("\udcff")
 NAMES = TEXTS.filter(lambda name: name and "=" not in name)
@@ -44,3 +47,21 @@ def test_a_count_of_arguments_that_is_none_is_refused(count: str) -> None:
 
 def test_of_a_variable_that_is_given_twice_the_first_counts() -> None:
     assert Start.decode("\0".join(["/bin", "pyspark.daemon", "0", "A=1", "A=2", ""]).encode()).environment == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("module", "variables", "runs"),
+    [
+        ("pyspark.daemon", {QUIET: "1"}, QUIET_DAEMON),
+        ("pyspark.daemon", {}, "pyspark.daemon"),
+        ("pyspark.worker", {QUIET: "1"}, "pyspark.worker"),
+    ],
+)
+def test_a_daemon_is_quiet_where_that_is_asked(
+    monkeypatch: pytest.MonkeyPatch, module: str, variables: dict[str, str], runs: str
+) -> None:
+    run: list[str] = []
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(runpy, "run_module", lambda name, **_: run.append(name))
+    Start(module, ["one"], variables, programs="/bin").run()
+    assert (run, sys.argv) == ([runs], [runs, "one"])
