@@ -26,7 +26,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     """streamlog or kafka: Spark's names of the source and the sink; or NOTHING."""
     own_session: bool = False
-    """That of streamlog's pipelines, instead of a plain one."""
+    """That of streamlog's pipelines, and checkpoint files written as theirs, instead of a plain one."""
     servers: str = ""
     topics: tuple[str, str] = ("", "")
     """From, to."""
@@ -52,6 +52,10 @@ def main() -> None:
     else:
         servers = {f"{query.system}.bootstrap.servers": query.servers}
         options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(query.rows)}
+    if query.own_session:
+        from streamlog.spark.runtime.checkpoints import write_plain_files
+
+        write_plain_files(spark, query.state)
     rows = spark.readStream.format(query.system).options(**servers, **options).load()
     writer = rows.select("key", "value").writeStream.format(query.system).options(**servers, topic=sink)
     running = writer.option("checkpointLocation", query.state).start()
