@@ -542,7 +542,11 @@ def test_processes_that_go_on_end_when_java_is_killed(java: Java, whole: bool, v
     ],
     ids=["code", "version", "module", "mistake"],
 )
-def test_everything_else_is_python(program: Path, arguments: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize("by_a_shell", [False, True])
+def test_everything_else_is_python(by_a_shell: bool, program: Path, arguments: tuple[str, ...], said: str) -> None:
+    if by_a_shell:  # as pip writes it where Python's path is too long for a first line
+        begin = f"#!/bin/sh\n'''exec' {sys.executable} \"$0\" \"$@\"\n' '''\n"
+        program.with_name("streamlog-spark-python").write_text(begin + LAUNCHER)
     ran = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
     same = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=WITHIN_S)
     assert (ran.returncode, ran.stdout, ran.stderr) == (same.returncode, same.stdout, same.stderr)
