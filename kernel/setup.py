@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -41,7 +42,8 @@ class BuildPrograms(build_scripts):
         compiler = new_compiler()
         customize_compiler(compiler)
         options = shlex.split(f"{os.environ.get('CFLAGS', '')} {os.environ.get('LDFLAGS', '')}")
-        self.mkpath(self.build_dir)
+        shutil.rmtree(self.build_dir, ignore_errors=True)  # what an earlier build has left
+        Path(self.build_dir).mkdir(parents=True)
         for source in self.scripts:
             name = Path(source).stem.replace("_", "-")
             with tempfile.TemporaryDirectory() as folder:

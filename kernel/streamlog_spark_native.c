@@ -4,21 +4,22 @@
  * It is the launcher's side (streamlog/spark/launcher/fork_client.py), and does not decide what may be forked: it says to
  * each server of its Java process with what the process is to be started, and the server refuses what would not be the
  * process that Python would make. Where none forks, and for all that is no worker of Spark, it becomes the
- * streamlog-spark-python beside it.
+ * streamlog-spark-python beside it, or, where only Python's version is asked for, a bare Python.
  *
  *     name of a server's socket    PROTOCOL-PIDNS-PID-STARTED-...    in DIRECTORY/streamlog-spark-UID (address.py)
  *     this program sends           directory of this program, module, number of arguments, arguments, variables, each
  *                                  ended by a zero byte; with it descriptors 0, 1, 2
- *     the server answers           "PROCESS OWN_GROUP", or closes the connection: refused
+ *     the forked process answers   "PROCESS OWN_GROUP"; or the server closes the connection: refused
  *     this program sends           "go", once signals are passed on
  *     the server sends             the exit code of the process, negative for a signal
  *
- * tests/spark/launcher/test_launcher.py runs each of its tests with both.
+ * tests/spark/launcher/test_launcher.py puts both to the same cases.
  */
 
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -50,8 +51,11 @@
 #define VERSION "import sys; print('%d.%d' % sys.version_info[:2])"
 #define MESSAGE_MAX (1 << 20)
 #define ANSWER_MAX 64
-/* For all servers together. Then streamlog-spark-python asks the one that it knows, for 2 s more; Java waits 10. */
+/* For all servers, but for twice that in one that takes its time to accept and then to answer. Then streamlog-spark-python
+ * asks the one that it knows, for 2 s more; Java waits 10. */
+#ifndef ANSWERS_MS
 #define ANSWERS_MS 1000
+#endif
 /* How long the server may take for an import, before it says how a process has ended. */
 #define PRELOAD_MS 30000
 #define STANDARD_STREAMS 3
@@ -204,9 +208,10 @@ static int asked_in(const char *directory, const char *prefix, const Message *me
         if (size >= (int)sizeof address.sun_path)
             continue;
         int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (connection >= STANDARD_STREAMS) /* or one of those is closed */
-            found = is_forked(connection, &address, message, left_ms, process);
-        if (!found && connection >= 0)
+        if (connection < 0)
+            continue;
+        found = is_forked(connection, &address, message, left_ms, process);
+        if (!found)
             close(connection);
     }
     if (servers != NULL)
@@ -218,6 +223,9 @@ static int ask(const Message *message, Process *process)
 {
     const char *bases[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
     char prefix[96], directory[DIRECTORY_MAX + 1];
+    for (int stream = 0; stream < STANDARD_STREAMS; stream++)
+        if (fcntl(stream, F_GETFD) < 0) /* closed: another descriptor would take its place */
+            return 0;
     if (!name_prefix(prefix, sizeof prefix))
         return 0;
     for (size_t number = 0; number < sizeof bases / sizeof *bases; number++) {
@@ -305,7 +313,7 @@ static void answer_version(const char *launcher)
 {
     char line[PATH_MAX + 3], *interpreter = line + 2;
     FILE *file = fopen(launcher, "re");
-    int is_read = file != NULL && fgets(line, sizeof line, file) != NULL;
+    int is_read = file != NULL && getenv("PYTHONHOME") == NULL && fgets(line, sizeof line, file) != NULL;
     if (file != NULL)
         fclose(file);
     char *end = is_read ? strchr(line, '\n') : NULL;

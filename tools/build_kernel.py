@@ -23,7 +23,10 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "kernel"
-WITHOUT: Final = "everything works without it, but checking, reading and syncing takes more CPU (docs/performance.md)"
+PROGRAM: Final = "streamlog-spark-native"
+WITHOUT: Final = (
+    "everything works without it, but checking, reading, syncing and Spark's start take more CPU (docs/performance.md)"
+)
 _TIMEOUT_S: Final = 300.0
 _SETUPTOOLS_MIN: Final = 77  # of kernel/pyproject.toml
 
@@ -84,7 +87,13 @@ def main() -> int:
     if problem is not None:
         print(f"streamlog-kernel is skipped: it cannot be built; {WITHOUT}; 'make kernel' tries again:\n{problem}")
         return 1 if options.required else 0
-    print("streamlog-kernel is installed: records are checked and decoded, batches verified, and files synced, in C")
+    if sys.platform == "linux" and not Path(sys.executable).with_name(PROGRAM).exists():
+        print(
+            f"streamlog-kernel is installed without {PROGRAM}, which does not compile: pip install -v ./kernel says why"
+        )
+        return 1 if options.required else 0
+    print("streamlog-kernel is installed: records are checked and decoded, batches verified, files synced, and Spark's")
+    print("processes started, in C")
     return 0
 
 

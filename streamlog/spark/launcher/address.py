@@ -32,7 +32,7 @@ _DIRECTORY_BYTES: Final = 64
 """unix(7): a path has at most 107, a name here at most 41."""
 _OF_OTHERS: Final = 0o077
 _SERVERS: Final = 4
-"""Of one Java process, in all: more would mean that a variable differs from process to process."""
+"""Of one Java process, in all: more would mean that a variable, or the directory, differs from process to process."""
 # Variables that Spark, or a shell, sets for each process or session.
 _OWN_PREFIXES: Final = (
     "PYTHON_DAEMON_",
@@ -63,7 +63,7 @@ def server_address(start: Start, parent: int) -> str:
     is no such process, or no directory.
     """
     digest = common_digest(start, own_python(), "self")
-    return f"{_private_directory(start.environment)}/{_of_java(parent)}{digest}"
+    return f"{_private_directory(start.environment)}/{names_of_java(parent)}{digest}"
 
 
 def own_python() -> list[str]:
@@ -72,7 +72,7 @@ def own_python() -> list[str]:
 
 def common_digest(start: Start, python: Sequence[str], launcher: str) -> str:
     """Of the facts that a fork has in common with its server. `launcher`: its name in /proc. OSError."""
-    common = {name: value for name, value in start.environment.items() if not _of_one_process(name)}
+    common = {name: value for name, value in start.environment.items() if not is_of_one_process(name)}
     if _PATH in common:  # Spark names entries twice when it looks data sources up; sys.path has each one once
         common[_PATH] = os.pathsep.join(dict.fromkeys(common[_PATH].split(os.pathsep)))
     directory = os.stat(f"/proc/{launcher}/cwd")
@@ -97,7 +97,7 @@ def make_room(address: str, parent: int) -> None:
         *protocol, namespace, process, _, _ = ("", "", "", "", *name.split("-"))
         if namespace != _namespace():
             continue
-        if name.startswith(_of_java(parent)):
+        if name.startswith(names_of_java(parent)):
             mine += 1
         elif (process == str(parent) and protocol[-1] == str(PROTOCOL)) or not os.path.exists(f"/proc/{process}"):
             with contextlib.suppress(OSError):
@@ -106,7 +106,8 @@ def make_room(address: str, parent: int) -> None:
         raise BlockingIOError
 
 
-def _of_java(process: int) -> str:
+def names_of_java(process: int) -> str:
+    """With which the names of its servers begin."""
     return f"{PROTOCOL}-{_namespace()}-{process}-{_started(process)}-"
 
 
@@ -134,7 +135,8 @@ def _made_private(path: str) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & _OF_OTHERS
 
 
-def _of_one_process(name: str) -> bool:
+def is_of_one_process(name: str) -> bool:
+    """A variable that Spark, or a shell, sets for each process or session."""
     return name in _OWN_NAMES or name.startswith(_OWN_PREFIXES)
 
 

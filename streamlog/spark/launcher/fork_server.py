@@ -11,10 +11,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from streamlog.spark.launcher.address import common_digest, make_room, own_python, server_address
+from streamlog.spark.launcher.address import common_digest, is_of_one_process, make_room, own_python, server_address
 from streamlog.spark.launcher.fork_client import GO, PRELOAD_S, process_of_ours
 from streamlog.spark.launcher.start import SINGLE, THREADS, Start, variables
 
@@ -94,32 +94,37 @@ class _Forked:
         """`first`: of this process, from whose environment the server's is. OSError."""
         self._python = own_python()
         self._digest = common_digest(first, self._python, "self")
-        self._changes = _changes(first.environment)
+        self._changes, self._digest_before = self._changed(first)
+
+    def _changed(self, first: Start) -> tuple[list[tuple[str, str | None]], str | None]:
+        """What Python, or what it has imported, has changed in its environment (LC_CTYPE in the C locale by PEP 538,
+        GRPC_ENABLE_FORK_SUPPORT): names and values, None for one that was removed. And the digest of a start before
+        that; None: there is none that stands for others, as the changes are this process's own. OSError.
+        """
+        with open("/proc/self/environ", "rb") as file:
+            given = variables(os.fsdecode(one) for one in file.read().split(b"\0") if b"=" in one)
+        names = [
+            name for name in given.keys() | first.environment.keys() if given.get(name) != first.environment.get(name)
+        ]
+        changes = [(name, first.environment.get(name)) for name in names]
+        if any(map(is_of_one_process, names)):
+            return changes, None
+        before = Start(first.module, first.arguments, given, programs=first.programs)
+        return changes, common_digest(before, self._python, "self")
 
     def made_of(self, asked: Start, launcher: int) -> Start:
         """`launcher`: its process id. ValueError: the server must not fork it; OSError: the launcher has ended."""
-        environment = dict(asked.environment)
-        for name, given, became in self._changes:  # streamlog-spark-native sends what it was given
-            if environment.get(name) == given:
+        digest = common_digest(asked, self._python, str(launcher))
+        if asked.may_be_forked() and digest == self._digest:
+            return asked
+        if asked.may_be_forked() and digest == self._digest_before:  # of streamlog-spark-native
+            environment = dict(asked.environment)
+            for name, value in self._changes:
                 environment.pop(name, None)
-                if became is not None:
-                    environment[name] = became
-        start = Start(asked.module, asked.arguments, environment, programs=asked.programs)
-        if not start.may_be_forked() or common_digest(start, self._python, str(launcher)) != self._digest:
-            raise ValueError("it would be another process")
-        return start
-
-
-def _changes(environment: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
-    """Variables that Python, or what it has imported, has set or removed: name, value that was given, and value since.
-    LC_CTYPE in the C locale (PEP 538), for one, and GRPC_ENABLE_FORK_SUPPORT. OSError.
-    """
-    with open("/proc/self/environ", "rb") as file:
-        given = variables(os.fsdecode(one) for one in file.read().split(b"\0") if b"=" in one)
-    names = given.keys() | environment.keys()
-    return [
-        (name, given.get(name), environment.get(name)) for name in names if given.get(name) != environment.get(name)
-    ]
+                if value is not None:
+                    environment[name] = value
+            return Start(asked.module, asked.arguments, environment, programs=asked.programs)
+        raise ValueError("it would be another process")
 
 
 def _serve_apart(listening: socket.socket, java: int, forked: _Forked) -> Start:

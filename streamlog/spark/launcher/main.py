@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing import Final
 
 _FLAG: Final = "-m"
-_VERSION: Final = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+VERSION: Final = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
 """Spark asks for it twice, before it looks for data sources and before it starts them."""
 
 
 def main() -> None:
     """With Python's arguments."""
     arguments = sys.argv[1:]
-    if arguments == _VERSION:
+    if arguments == VERSION:
         print(f"{sys.version_info[0]}.{sys.version_info[1]}")
         return
     if len(arguments) < 2 or arguments[0] != _FLAG or not is_of_spark(arguments[1]):

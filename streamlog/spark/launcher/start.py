@@ -14,7 +14,7 @@ THREADS: Final = "OMP_NUM_THREADS"
 SINGLE: Final = "1"
 TASKS: Final = "pyspark.worker"
 QUIET: Final = "STREAMLOG_SPARK_QUIET"
-"""A variable: each daemon is to be `QUIET_DAEMON`, also those for which Spark has no setting of the module."""
+"""A variable, 1: each daemon is to be `QUIET_DAEMON`, also those for which Spark has no setting of the module."""
 QUIET_DAEMON: Final = "streamlog.spark.runtime.quiet_daemon"
 _DAEMON: Final = "pyspark.daemon"
 _DAEMONS: Final = (_DAEMON, QUIET_DAEMON)
@@ -72,7 +72,7 @@ class Start:
         """As `python -m` does it."""
         import runpy
 
-        module = QUIET_DAEMON if self.module == _DAEMON and QUIET in self.environment else self.module
+        module = QUIET_DAEMON if self.module == _DAEMON and self.environment.get(QUIET) == "1" else self.module
         sys.argv = [module, *self.arguments]
         sys.modules.pop(module, None)  # imported by the fork server, it would not be run, or with a warning
         runpy.run_module(module, run_name="__main__", alter_sys=True)

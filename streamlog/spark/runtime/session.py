@@ -59,11 +59,13 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         ensure_java(os.environ)
         # For a data source that is not registered explicitly, Spark starts also the executors' Python with
         # PYSPARK_DRIVER_PYTHON, if it is set; so it is not set here.
-        ours = _pythons(master)
+        ours = pythons(master)
         is_ours = os.environ.setdefault("PYSPARK_PYTHON", ours[0]) in ours
         if is_ours and _is_local(master) and _DAEMON_MODULE not in settings:
             settings[_DAEMON_MODULE] = QUIET_DAEMON
             os.environ[QUIET] = "1"
+        else:
+            os.environ.pop(QUIET, None)
         given = os.environ.get(_JAVA_OPTIONS, "")
         if _QUIET not in given:
             os.environ[_JAVA_OPTIONS] = f"{_QUIET} {given}"
@@ -79,18 +81,16 @@ def make_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         raise StreamlogSparkError(f"Spark cannot be started: {error}"[:500]) from None
 
 
-def _pythons(master: str) -> list[str]:
+def pythons(master: str) -> list[str]:
     """For PYSPARK_PYTHON: this Python, and before it, where all is on this machine, the programs beside it that start
     Spark's processes faster, the fastest first.
     """
     launcher = Path(sys.executable).with_name(_LAUNCHER)
     if not _is_local(master) or not launcher.exists() or sys.executable not in launcher.read_text(errors="replace"):
         return [sys.executable]
-    native = launcher.with_name(
-        _NATIVE
-    )  # of the optional kernel: it becomes the launcher beside it, itself or its link's
-    beside = native.resolve().with_name(_LAUNCHER)
-    is_usable = native.exists() and beside.exists() and beside.samefile(launcher)
+    native = launcher.with_name(_NATIVE)
+    # Of the optional kernel. It becomes the launcher beside it, and beside itself where these are links to elsewhere.
+    is_usable = os.access(native, os.X_OK) and native.resolve().parent == launcher.resolve().parent
     return [*([str(native)] if is_usable else []), str(launcher), sys.executable]
 
 

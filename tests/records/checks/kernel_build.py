@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -34,16 +35,16 @@ def built_kernel(name: str = "streamlog_kernel") -> ModuleType:
         shutil.rmtree(folder)
 
 
-def build_programs(folder: Path) -> None:
+def build_programs(folder: Path, flags: str = "") -> None:
     """Its programs, into `folder`. Skips as above."""
-    _build("build_scripts", "--build-dir", str(folder))
+    _build("build_scripts", "--build-dir", str(folder), CFLAGS=flags)
 
 
-def _build(*command: str) -> None:
+def _build(*command: str, **variables: str) -> None:
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("no C compiler")
     build = [sys.executable, "setup.py", "-q", *command]
-    subprocess.run(build, cwd=SOURCE, check=True, capture_output=True, timeout=120)
+    subprocess.run(build, cwd=SOURCE, env={**os.environ, **variables}, check=True, capture_output=True, timeout=120)
 
 
 def valid_times() -> Callable[..., tuple[int, int] | None]:

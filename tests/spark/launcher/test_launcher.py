@@ -19,8 +19,9 @@ from typing import Any, Final
 
 import pytest
 
-from streamlog.spark.launcher.address import PROTOCOL
-from tests.records.checks.kernel_build import build_programs
+from streamlog.spark.launcher.address import PROTOCOL, names_of_java
+from streamlog.spark.launcher.main import VERSION
+from tests.records.checks.kernel_build import SOURCE, build_programs
 from tests.spark.records import until
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="forks only on Linux")]
@@ -112,7 +113,7 @@ Launch = Callable[..., Launched]
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("native")
-    build_programs(folder)
+    build_programs(folder, f"-DANSWERS_MS={WITHIN_S * 1_000}")
     return folder / NATIVE
 
 
@@ -154,6 +155,8 @@ def pyspark(tmp_path: Path) -> str:
     (package.parent / "sitecustomize.py").write_text(
         "import os, threading\n"
         "if 'CHANGES' in os.environ:\n    os.environ['CHANGES'] = '1, changed'\n"
+        "if 'PAIR' not in os.environ:\n    os.environ['PAIR'] = os.environ['OTHER_OF_PAIR'] = '1'\n"
+        "if 'OWN' in os.environ:\n    os.environ['SPARK_OWN'] = str(os.getpid())\n"
         "if 'WITHOUT_PIDFD' in os.environ:\n    del os.pidfd_open\n"
         "if 'WATCHED' in os.environ:\n"
         "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
@@ -257,14 +260,63 @@ def test_what_python_changes_in_its_environment_is_changed_in_forks(
     assert [(one.facts["locale"], one.facts["changes"]) for one in found] == [("C.UTF-8", "1, changed")] * 2
 
 
-def test_a_server_that_does_not_answer_holds_nothing_up_for_long(launch: Launch, run_directory: Path) -> None:
-    launch()
-    [directory] = run_directory.iterdir()
-    [served] = directory.iterdir()
+def test_what_python_would_have_made_otherwise_is_not_forked(launch: Launch, program: Path) -> None:
+    """Of a variable without which sitecustomize sets another one too; of one that it sets for each process."""
+    assert not launch().forked
+    assert not launch(PAIR="1").forked
+    own = [launch(OWN="1") for _ in range(2)]
+    assert [one.forked for one in own] == [False, True]
+    assert own[1].program == Path(sys.executable).resolve()
+
+
+def test_a_server_that_does_not_answer_is_given_up(
+    launch: Launch, program: Path, tmp_path_factory: pytest.TempPathFactory, run_directory: Path
+) -> None:
+    """By streamlog-spark-native, which asks all; the launcher in Python asks only its own."""
+    directory = run_directory / f"streamlog-spark-{os.getuid()}"
+    directory.mkdir(mode=0o700)
+    impatient = program
+    if program.name == NATIVE:
+        folder = tmp_path_factory.mktemp("impatient")
+        build_programs(folder, "-DANSWERS_MS=100")
+        impatient = Path(shutil.copy(folder / NATIVE, program.with_name("impatient")))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
-        silent.bind(f"{str(served)[:-1]}_")
+        silent.bind(f"{directory}/{names_of_java(os.getpid())}_")
         silent.listen(MANY)
-        assert [launch().forked for _ in range(3)] == [True] * 3
+        silent.setblocking(False)
+        assert not launch(by=impatient).forked
+        if program.name == NATIVE:
+            silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+def test_of_the_program_in_c_python_knows_the_numbers() -> None:
+    source = (SOURCE / "streamlog_spark_native.c").read_text()
+    assert f'#define PROTOCOL "{PROTOCOL}"' in source
+    assert f'#define VERSION "{VERSION[1]}"' in source
+
+
+@pytest.mark.parametrize(
+    ("first", "variables", "code"),
+    [
+        (f"#!{sys.executable}", {}, 0),
+        (f"#!/bin/sh\n'''exec' {sys.executable} \"$0\" \"$@\"\n' '''", {}, 5),
+        (f"#!{sys.executable}", {"PYTHONHOME": sys.base_prefix}, 5),
+    ],
+    ids=["by its path", "by a shell", "with a home"],
+)
+def test_a_version_is_asked_of_a_bare_python(
+    native: Path, tmp_path: Path, first: str, variables: dict[str, str], code: int
+) -> None:
+    """Else the launcher would answer, which fails here."""
+    program = Path(shutil.copy(native, tmp_path))
+    launcher = program.with_name("streamlog-spark-python")
+    launcher.write_text(f"{first}\nimport sys\nsys.exit(5)\n")
+    launcher.chmod(0o755)
+    ran = subprocess.run([program, *VERSION], env={**os.environ, **variables}, capture_output=True, timeout=WITHIN_S)
+    assert ran.returncode == code
+    assert ran.stdout.decode() == ("" if code else f"{sys.version_info[0]}.{sys.version_info[1]}\n")
 
 
 def test_without_a_python_beside_it_the_program_says_so(native: Path) -> None:
@@ -433,18 +485,20 @@ def test_a_process_that_the_executors_java_starts_leaves_no_server(launch: Launc
     assert not launch().forked
 
 
-def test_signals_are_passed_on(launch: Launch) -> None:
+def test_signals_are_passed_on(launch: Launch, program: Path) -> None:
     launch()
     forked = launch()
+    assert forked.program == program_of(program)
     forked.process.terminate()
     assert forked.process.wait(WITHIN_S) == 7
     assert forked.process.stdout is not None
     assert forked.process.stdout.read() == f"signal {signal.SIGTERM:d}\n"
 
 
-def test_a_launcher_that_is_killed_takes_its_process_along(launch: Launch) -> None:
+def test_a_launcher_that_is_killed_takes_its_process_along(launch: Launch, program: Path) -> None:
     launch()
     forked = launch()
+    assert forked.program == program_of(program)
     ended = os.pidfd_open(forked.facts["process"])
     forked.process.kill()
     assert forked.process.stdout is not None

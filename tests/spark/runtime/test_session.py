@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'streamlog[spark]'")
 
 from streamlog.spark.failures import OptionError
-from streamlog.spark.runtime.session import make_session
+from streamlog.spark.runtime.session import make_session, pythons
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -72,3 +72,26 @@ def test_spark_says_nothing_unless_it_is_asked(tmp_path: Path, settings: tuple[s
 def test_a_master_that_spark_does_not_know_is_refused_before_java_starts() -> None:
     with pytest.raises(OptionError, match=r"^option spark\.master: .* not nonsense$"):
         make_session("test", {"spark.master": "nonsense"})
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_program_in_c_is_taken_where_it_is_beside_the_one_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    """It looks beside itself, so not where both are links to folders of their own."""
+    programs, stored = tmp_path / "programs", [tmp_path / "one", tmp_path / ("other" if apart else "one")]
+    programs.mkdir()
+    monkeypatch.setattr(sys, "executable", str(programs / "python"))
+    for folder, name in zip(stored, ("python", "native"), strict=True):
+        folder.mkdir(exist_ok=True)
+        made = folder / f"streamlog-spark-{name}"
+        made.write_text(f"#!{sys.executable}\n")
+        made.chmod(0o755)
+        (programs / made.name).symlink_to(made)
+    names = (
+        ["streamlog-spark-python", "python"]
+        if apart
+        else ["streamlog-spark-native", "streamlog-spark-python", "python"]
+    )
+    assert [Path(one).name for one in pythons("local[2]")] == names
+    assert pythons("yarn") == [sys.executable]
