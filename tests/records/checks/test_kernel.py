@@ -20,6 +20,7 @@ from streamlog.records.checks import record_check as checking
 from streamlog.records.header import BatchHeader
 from streamlog.records.payload import unpacked_records
 from streamlog.records.varint import encode_varint
+from streamlog.spark.launcher.address import PROTOCOL
 from streamlog.storage.segments import plain_run
 from tests.records.checks.checked_batches import BOUND, LIMITS, POISON, batch_of, is_sound, record, varied
 from tests.records.checks.kernel_build import SOURCE, built_kernel, valid_times
@@ -243,7 +244,7 @@ def test_one_of_another_interface_is_not_used(interface: int, is_used: bool, mon
 def test_the_package_has_the_version_of_its_interfaces() -> None:
     """Otherwise pip would keep an installed one that is not used any more."""
     version = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
-    assert version == f"{kernel._INTERFACE}.{syncs._INTERFACE}.{plain_run._INTERFACE}"
+    assert version == f"{kernel._INTERFACE}.{syncs._INTERFACE}.{plain_run._INTERFACE}.{PROTOCOL}"
 
 
 def test_without_it_python_checks(monkeypatch: pytest.MonkeyPatch) -> None:
