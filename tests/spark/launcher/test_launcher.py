@@ -1,213 +1,24 @@
-"""streamlog-spark-python and streamlog-spark-native, with a pyspark whose processes print what they are, and obey."""
+"""streamlog-spark-python and streamlog-spark-native: what is forked, what is not, and what becomes of it."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
-from streamlog.spark.launcher.address import PROTOCOL, names_of_java
-from streamlog.spark.launcher.main import VERSION
-from tests.records.checks.kernel_build import SOURCE, build_programs
+from streamlog.spark.launcher.address import PROTOCOL
+from tests.spark.launcher.launched import LAUNCHER, MANY, WITHIN_S, Launch, Launched, Start, has_ended, program_of
 from tests.spark.records import until
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="forks only on Linux")]
-
-WITHIN_S: Final = 60
-"""A bound against hanging, not a measure."""
-MANY: Final = 50
-"""Processes until something has come to pass: a bound as well."""
-NATIVE: Final = "streamlog-spark-native"
-DAEMON: Final = ("-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
-LAUNCHER: Final = f"""#!{sys.executable}
-import os
-from streamlog.spark.launcher import fork_client
-from streamlog.spark.launcher.main import main
-
-fork_client._ANSWER_S = {WITHIN_S}
-fork_client.PRELOAD_S = int(os.environ.get("PRELOAD_S", {WITHIN_S}))
-main()
-"""
-# Stands for Spark's daemon: what it is, in a line; then it obeys the lines of its stdin.
-PROCESS: Final = """
-import json, os, signal, sys
-
-def on_signal(number, _):
-    os.write(1, f"signal {number}\\n".encode())  # print may be under way
-    os._exit(7)
-
-signal.signal(signal.SIGTERM, signal.SIG_IGN if "SPARK_IGNORES" in os.environ else on_signal)
-if "DRAWS" in os.environ:
-    import numpy
-    drawn = numpy.random.random()
-else:
-    drawn = None
-facts = {
-    "process": os.getpid(),
-    "parent": os.getppid(),
-    "arguments": sys.argv[1:],
-    "own": os.environ.get("SPARK_LOCAL_DIRS"),
-    "threads": os.environ.get("OMP_NUM_THREADS"),
-    "locale": os.environ.get("LC_CTYPE"),
-    "changes": os.environ.get("CHANGES"),
-    "leaked": sorted({"JE_ARROW_MALLOC_CONF"} & set(os.environ)),
-    "open": sorted(int(one) for one in os.listdir("/proc/self/fd"))[:-1],
-    "first": sys.path[0],
-    "drawn": drawn,
-}
-print(json.dumps(facts), flush=True)
-if "PAUSES" in os.environ:
-    signal.pause()
-for line in sys.stdin:
-    command, _, argument = line.strip().partition(" ")
-    if command == "exit":
-        sys.exit(int(argument))
-    elif command == "kill":
-        os.kill(os.getpid(), int(argument))
-"""
-
-
-class Launched:
-    """A process that was started, and the facts that it printed."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        assert process.stdout is not None
-        self.facts: dict[str, Any] = json.loads(process.stdout.readline())
-
-    @property
-    def program(self) -> Path:
-        """That the launcher is: streamlog-spark-native is Python where it does not have the process forked."""
-        return Path(os.readlink(f"/proc/{self.process.pid}/exe"))
-
-    @property
-    def forked(self) -> bool:
-        """By the server; else it is the launcher itself."""
-        return bool(self.facts["process"] != self.process.pid)
-
-    def obey(self, line: str) -> int:
-        """Its exit code."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return self.process.wait(WITHIN_S)
-
-
-Start = Callable[..., "subprocess.Popen[str]"]
-Launch = Callable[..., Launched]
-
-
-@pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("native")
-    build_programs(folder, f"-DANSWERS_MS={WITHIN_S * 1_000}")
-    return folder / NATIVE
-
-
-@pytest.fixture(params=["python", "native"])
-def program(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """What Spark starts."""
-    python = tmp_path / "bin" / "streamlog-spark-python"
-    python.parent.mkdir()
-    python.write_text(LAUNCHER)
-    python.chmod(0o755)
-    if request.param == "python":
-        return python
-    return Path(shutil.copy(request.getfixturevalue("native"), python.parent))
-
-
-@pytest.fixture
-def pyspark(tmp_path: Path) -> str:
-    """The path in which it is."""
-    package = tmp_path / "path" / "pyspark"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "daemon.py").write_text(f"if __name__ == '__main__':\n    exec({PROCESS!r})\n")
-    (package / "worker.py").write_text(
-        "import os, threading\nopen('preloaded', 'a').write('once ')\n"
-        "print('preloaded')\n"
-        "if 'FAILS' in os.environ:\n    raise RuntimeError\n"
-        "if 'WAITS' in os.environ:\n    open('second-gate').read()\n"
-        "if 'THREADED' in os.environ:\n"
-        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "if 'DRAWS' in os.environ:\n    import numpy.random\n"
-        "if 'STARTS' in os.environ:\n"
-        "    import subprocess\n    print(subprocess.Popen(['sleep', '600']).pid, file=open('child', 'w'))\n"
-    )
-    early = package / "sql" / "worker"
-    early.mkdir(parents=True)
-    (early / "create_data_source.py").write_text(
-        "import os\nif 'WAITS' in os.environ:\n    open('first-gate').read()\n"
-    )
-    (package.parent / "sitecustomize.py").write_text(
-        "import os, threading\n"
-        "if 'CHANGES' in os.environ:\n    os.environ['CHANGES'] = '1, changed'\n"
-        "if 'PAIR' not in os.environ:\n    os.environ['PAIR'] = os.environ['OTHER_OF_PAIR'] = '1'\n"
-        "if 'OWN' in os.environ:\n    os.environ['SPARK_OWN'] = str(os.getpid())\n"
-        "if 'WITHOUT_PIDFD' in os.environ:\n    del os.pidfd_open\n"
-        "if 'WATCHED' in os.environ:\n"
-        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-    )
-    return f"{package.parent}{os.pathsep}{Path(__file__).parents[3]}"
-
-
-@pytest.fixture
-def run_directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="s") as path:  # a socket's path is short
-        yield Path(path)
-
-
-@pytest.fixture
-def start(program: Path, tmp_path: Path, pyspark: str, run_directory: Path) -> Iterator[Start]:
-    """Starts processes as Spark does. Each test has a fork server of its own, by a directory of its own."""
-    # Java's, in which streamlog has not been imported.
-    given = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
-    # Spark sets PYTHONUNBUFFERED; without it, what the server has buffered would show.
-    test = {"PYTHONPATH": pyspark, "PYTHONUNBUFFERED": "", "XDG_RUNTIME_DIR": str(run_directory)}
-    started: list[subprocess.Popen[str]] = []
-
-    def begun(
-        *arguments: str, by: Path = program, directory: Path = tmp_path, **variables: str
-    ) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [by, *(arguments or DAEMON)],
-            cwd=directory,
-            env={**given, **test, **variables},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield begun
-    for one in started:
-        one.kill()
-        one.communicate(timeout=WITHIN_S)
-
-
-@pytest.fixture
-def launch(start: Start) -> Launch:
-    """As `start`, until they have said what they are."""
-    return lambda *arguments, **variables: Launched(start(*arguments, **variables))
-
-
-def program_of(launcher: Path) -> Path:
-    """As the system names it."""
-    return launcher.resolve() if launcher.name == NATIVE else Path(sys.executable).resolve()
 
 
 def test_the_first_leaves_a_server_which_forks_the_others(launch: Launch, tmp_path: Path, program: Path) -> None:
@@ -269,62 +80,6 @@ def test_what_python_would_have_made_otherwise_is_not_forked(launch: Launch, pro
     assert own[1].program == Path(sys.executable).resolve()
 
 
-def test_a_server_that_does_not_answer_is_given_up(
-    launch: Launch, program: Path, tmp_path_factory: pytest.TempPathFactory, run_directory: Path
-) -> None:
-    """By streamlog-spark-native, which asks all; the launcher in Python asks only its own."""
-    directory = run_directory / f"streamlog-spark-{os.getuid()}"
-    directory.mkdir(mode=0o700)
-    impatient = program
-    if program.name == NATIVE:
-        folder = tmp_path_factory.mktemp("impatient")
-        build_programs(folder, "-DANSWERS_MS=100")
-        impatient = Path(shutil.copy(folder / NATIVE, program.with_name("impatient")))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
-        silent.bind(f"{directory}/{names_of_java(os.getpid())}_")
-        silent.listen(MANY)
-        silent.setblocking(False)
-        assert not launch(by=impatient).forked
-        if program.name == NATIVE:
-            silent.accept()[0].close()
-        with pytest.raises(BlockingIOError):
-            silent.accept()
-
-
-def test_of_the_program_in_c_python_knows_the_numbers() -> None:
-    source = (SOURCE / "streamlog_spark_native.c").read_text()
-    assert f'#define PROTOCOL "{PROTOCOL}"' in source
-    assert f'#define VERSION "{VERSION[1]}"' in source
-
-
-@pytest.mark.parametrize(
-    ("first", "variables", "code"),
-    [
-        (f"#!{sys.executable}", {}, 0),
-        (f"#!/bin/sh\n'''exec' {sys.executable} \"$0\" \"$@\"\n' '''", {}, 5),
-        (f"#!{sys.executable}", {"PYTHONHOME": sys.base_prefix}, 5),
-    ],
-    ids=["by its path", "by a shell", "with a home"],
-)
-def test_a_version_is_asked_of_a_bare_python(
-    native: Path, tmp_path: Path, first: str, variables: dict[str, str], code: int
-) -> None:
-    """Else the launcher would answer, which fails here."""
-    program = Path(shutil.copy(native, tmp_path))
-    launcher = program.with_name("streamlog-spark-python")
-    launcher.write_text(f"{first}\nimport sys\nsys.exit(5)\n")
-    launcher.chmod(0o755)
-    ran = subprocess.run([program, *VERSION], env={**os.environ, **variables}, capture_output=True, timeout=WITHIN_S)
-    assert ran.returncode == code
-    assert ran.stdout.decode() == ("" if code else f"{sys.version_info[0]}.{sys.version_info[1]}\n")
-
-
-def test_without_a_python_beside_it_the_program_says_so(native: Path) -> None:
-    ran = subprocess.run([native, "-c", "1"], capture_output=True, text=True, timeout=WITHIN_S)
-    assert ran.returncode == 127
-    assert f"{native.with_name('streamlog-spark-python')}: No such file or directory; install streamlog" in ran.stderr
-
-
 def test_what_spark_varies_is_forked(launch: Launch, pyspark: str) -> None:
     """It names entries of the path twice when it looks data sources up, and each session has an id."""
     launch(PYTHONPATH=f"{pyspark}{os.pathsep}{pyspark}", PYSPARK_SPARK_SESSION_UUID="one")
@@ -373,7 +128,7 @@ def test_a_program_that_the_server_has_started_may_end(launch: Launch, tmp_path:
     assert forked.forked
     child = int((tmp_path / "child").read_text())
     os.kill(child, signal.SIGTERM)
-    assert _has_ended(child)
+    assert has_ended(child)
     assert launch(STARTS="1").facts["parent"] == forked.facts["parent"]
     assert forked.obey("exit 3") == 3
 
@@ -516,74 +271,6 @@ def test_a_server_that_is_killed_leaves_its_processes_to_their_launchers(launch:
     later.obey("exit 0")
     assert forked.process.poll() is None
     assert forked.obey("exit 3") == 1, "its exit code is lost"
-
-
-JAVA: Final = f"""
-import subprocess, sys
-for _ in range(2):
-    started = subprocess.Popen([sys.argv[1], *{DAEMON!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    print(started.stdout.readline().decode(), end="", flush=True)
-"""
-
-
-@pytest.fixture
-def java(
-    program: Path, tmp_path: Path, pyspark: str
-) -> Iterator[Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]]:
-    """Starts a program that starts two processes as Java does, and waits for nothing; the facts of the second one."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(then: str, **variables: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", JAVA + then, program],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": pyspark, **variables},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
-        assert second["parent"] not in (process.pid, first["parent"]), "it is forked"
-        return process, second
-
-    yield run
-    for one in started:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(one.pid, signal.SIGKILL)  # what it has started itself goes on
-        one.communicate(timeout=WITHIN_S)
-
-
-Java = Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]
-
-
-def _has_ended(process: int) -> bool:
-    try:
-        ended = os.pidfd_open(process)
-    except ProcessLookupError:
-        return True
-    return bool(select.select([ended], [], [], WITHIN_S)[0])
-
-
-def test_the_server_ends_with_java(java: Java) -> None:
-    process, second = java("sys.stdin.read()")
-    process.communicate(timeout=WITHIN_S)
-    assert _has_ended(second["parent"])
-    assert _has_ended(second["process"])
-
-
-@pytest.mark.parametrize("variables", [{}, {"SPARK_IGNORES": "1"}], ids=["ends", "ignores"])
-@pytest.mark.parametrize("whole", [True, False], ids=["with its launchers", "alone"])
-def test_processes_that_go_on_end_when_java_is_killed(java: Java, whole: bool, variables: dict[str, str]) -> None:
-    process, second = java("import signal; signal.pause()", PAUSES="1", **variables)
-    if whole:
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    assert _has_ended(second["process"])
-    assert _has_ended(second["parent"])
 
 
 @pytest.mark.parametrize(
